@@ -1,0 +1,1 @@
+//! The mathematics of the walk from noise to a latent.

@@ -1,0 +1,7 @@
+#![doc = include_str!("README.md")]
+
+pub mod error;
+pub mod event;
+
+pub mod diffusion;
+pub mod weights;

@@ -1,0 +1,2 @@
+//! The `latentia` command.
+fn main() {}

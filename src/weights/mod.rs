@@ -1,0 +1,1 @@
+//! Names and shapes of the tensors in files, and the tensors themselves.
