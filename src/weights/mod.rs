@@ -1,1 +1,24 @@
 //! Names and shapes of the tensors in files, and the tensors themselves.
+//!
+//! Only this room reads files of weights and configurations, and it believes none of them: headers are checked before
+//! a byte is allocated, names before they touch a path, numbers before they become sizes.
+//!
+//! [`Weights`] is an [`Inventory`] with bytes behind it, from one file, from shards, from the binary or from a formula.
+//! [`Folder`] is a model as diffusers saves it, [`Single`] one as its authors did, in one file; both hand out
+//! [`Weights`] in the same names.
+
+mod config;
+mod decode;
+mod dialect;
+mod folder;
+mod inventory;
+pub mod limits;
+mod safetensors;
+mod source;
+pub mod synthetic;
+
+pub use config::{Config, read_json};
+pub use dialect::{Single, vae};
+pub use folder::{Component, Embedded, Folder};
+pub use inventory::{Inventory, Scalar, TensorInfo};
+pub use source::{Weights, recover};

@@ -1,0 +1,133 @@
+//! The text encoder: CLIP is named as we name it but for a prefix; OpenCLIP is named by other people.
+
+use std::ops::Range;
+
+use super::{Renamed, TextEncoder};
+use crate::error::{Code, Error, Result};
+use crate::weights::inventory::{Inventory, TensorInfo};
+
+/// The full depth and the width of OpenCLIP ViT-H, whose last block Stable Diffusion 2 does not use.
+///
+/// # Source
+/// `mlfoundations/open_clip src/open_clip/model_configs/ViT-H-14.json`, MIT; "penultimate" in
+/// `Stability-AI/stablediffusion configs/stable-diffusion/v2-inference.yaml`, MIT.
+const VIT_H: (usize, usize) = (24, 1024);
+
+/// Modules outside the blocks: ours, theirs.
+const OUTSIDE: &[(&str, &str)] = &[
+    ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
+    ("token_embedding.weight", "text_model.embeddings.token_embedding.weight"),
+    ("ln_final.weight", "text_model.final_layer_norm.weight"),
+    ("ln_final.bias", "text_model.final_layer_norm.bias"),
+];
+
+/// Modules of a block.
+const BLOCK: &[(&str, &str)] = &[
+    ("ln_1", "layer_norm1"),
+    ("ln_2", "layer_norm2"),
+    ("mlp.c_fc", "mlp.fc1"),
+    ("mlp.c_proj", "mlp.fc2"),
+    ("attn.out_proj", "self_attn.out_proj"),
+];
+
+/// What the encoder does not need for drawing: the projection into the space shared with pictures, a causal mask,
+/// and a list of positions that counts from nought.
+const UNUSED: &[&str] =
+    &["text_projection", "logit_scale", "attn_mask", "text_model.embeddings.position_ids"];
+
+/// The inventory below `cond_stage_model.` in the names of `CLIPTextModel`; `None` if there is no text encoder.
+pub(super) fn rename(ldm: &Inventory, label: &str) -> Result<Option<(TextEncoder, Renamed)>> {
+    if ldm.has("model.token_embedding.weight") {
+        return Ok(Some((TextEncoder::OpenClip, open_clip(&ldm.without_prefix("model."), label)?)));
+    }
+    let clip = ldm.without_prefix("transformer.");
+    // Some merges lost the inner prefix.
+    let bare = clip.has("embeddings.token_embedding.weight");
+    if !bare && !clip.has("text_model.embeddings.token_embedding.weight") {
+        return Ok(None);
+    }
+    let mut renamed = Renamed::default();
+    for (name, tensor) in clip.tensors {
+        let name = if bare { format!("text_model.{name}") } else { name };
+        if name.starts_with("text_model.") {
+            if !UNUSED.contains(&name.as_str()) {
+                renamed.insert(name, tensor);
+            }
+        } else {
+            renamed.strays.push(format!("transformer.{name}"));
+        }
+    }
+    Ok(Some((TextEncoder::Clip, renamed)))
+}
+
+fn open_clip(theirs: &Inventory, label: &str) -> Result<Renamed> {
+    const BLOCKS: &str = "transformer.resblocks";
+    let depth = theirs.blocks(BLOCKS);
+    let width = theirs.shape("token_embedding.weight").and_then(|shape| shape.get(1).copied());
+    let already_cut = width == Some(VIT_H.1) && depth + 1 == VIT_H.0;
+    let kept = if already_cut { depth } else { depth.saturating_sub(1) };
+    let mut renamed = Renamed::default();
+    for (name, tensor) in &theirs.tensors {
+        if UNUSED.contains(&name.as_str()) {
+            continue;
+        }
+        if let Some((_, new)) = OUTSIDE.iter().find(|(old, _)| old == name) {
+            renamed.insert((*new).to_owned(), tensor.clone());
+            continue;
+        }
+        match block(name, BLOCKS) {
+            Some((number, _)) if number >= kept && number < depth => {}
+            Some((number, within)) => open_clip_block(&mut renamed, number, within, tensor, label)?,
+            None => renamed.strays.push(format!("model.{name}")),
+        }
+    }
+    Ok(renamed)
+}
+
+/// The number of a block and the rest of the name.
+fn block<'a>(name: &'a str, blocks: &str) -> Option<(usize, &'a str)> {
+    let (number, within) = name.strip_prefix(blocks)?.strip_prefix('.')?.split_once('.')?;
+    Some((number.parse().ok()?, within))
+}
+
+fn open_clip_block(
+    renamed: &mut Renamed,
+    number: usize,
+    within: &str,
+    tensor: &TensorInfo,
+    label: &str,
+) -> Result<()> {
+    let layer = format!("text_model.encoder.layers.{number}");
+    if let Some(parameter) = within.strip_prefix("attn.in_proj_") {
+        for (third, module) in ["q_proj", "k_proj", "v_proj"].into_iter().enumerate() {
+            let rows = rows(tensor, third, 3).ok_or_else(|| {
+                let what = format!("of shape {:?} cannot be cut into query, key and value", tensor.shape);
+                Error::new(Code::ModelIncompatible, format!("`{label}`: tensor `{within}` {what}"))
+            })?;
+            renamed.insert(format!("{layer}.self_attn.{module}.{parameter}"), rows);
+        }
+        return Ok(());
+    }
+    let new = within.rsplit_once('.').and_then(|(module, parameter)| {
+        let (_, new) = BLOCK.iter().find(|(old, _)| *old == module)?;
+        Some(format!("{layer}.{new}.{parameter}"))
+    });
+    match new {
+        Some(name) => renamed.insert(name, tensor.clone()),
+        None => renamed.strays.push(format!("model.transformer.resblocks.{number}.{within}")),
+    }
+    Ok(())
+}
+
+/// Part `number` of `parts` equal parts of the rows, which lie one after the other.
+fn rows(tensor: &TensorInfo, number: usize, parts: usize) -> Option<TensorInfo> {
+    let (&all, rest) = tensor.shape.split_first()?;
+    let bytes = tensor.range.len() / parts;
+    if all % parts != 0 || bytes * parts != tensor.range.len() {
+        return None;
+    }
+    let start = tensor.range.start + number * bytes;
+    let range: Range<usize> = start..start + bytes;
+    let shape = std::iter::once(all / parts).chain(rest.iter().copied()).collect();
+    Some(TensorInfo { shape, range, ..tensor.clone() })
+}

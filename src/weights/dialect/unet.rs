@@ -1,0 +1,132 @@
+//! The denoiser: `input_blocks`, `middle_block`, `output_blocks` → `down_blocks`, `mid_block`, `up_blocks`.
+//!
+//! The authors number every step of the way; diffusers numbers levels, and within them residual blocks and attentions.
+//! A convolution that halves or doubles the size ends a level, so one walk along the names finds all numbers, whatever
+//! the depth and wherever the attentions sit.
+
+use std::collections::BTreeMap;
+
+use super::Renamed;
+use crate::weights::inventory::Inventory;
+
+/// Modules outside the blocks.
+const OUTSIDE: &[(&str, &str)] = &[
+    ("input_blocks.0.0", "conv_in"),
+    ("time_embed.0", "time_embedding.linear_1"),
+    ("time_embed.2", "time_embedding.linear_2"),
+    ("out.0", "conv_norm_out"),
+    ("out.2", "conv_out"),
+];
+
+/// Modules of a residual block.
+const RESNET: &[(&str, &str)] = &[
+    ("in_layers.0", "norm1"),
+    ("in_layers.2", "conv1"),
+    ("emb_layers.1", "time_emb_proj"),
+    ("out_layers.0", "norm2"),
+    ("out_layers.3", "conv2"),
+    ("skip_connection", "conv_shortcut"),
+];
+
+/// What one step of the way is.
+#[derive(Clone, Copy, PartialEq)]
+enum Step {
+    Resnet,
+    Attention,
+    Down,
+    Up,
+}
+
+impl Step {
+    fn read(ldm: &Inventory, path: &str) -> Option<Self> {
+        let has = |module: &str| ldm.has(&format!("{path}.{module}.weight"));
+        match () {
+            () if has("in_layers.0") => Some(Self::Resnet),
+            () if has("proj_in") => Some(Self::Attention),
+            () if has("op") => Some(Self::Down),
+            () if has("conv") => Some(Self::Up),
+            () => None,
+        }
+    }
+
+    /// What diffusers calls a module of this step.
+    fn module(self, module: &str) -> Option<&str> {
+        match self {
+            Self::Resnet => RESNET.iter().find(|(old, _)| *old == module).map(|(_, new)| *new),
+            Self::Attention => Some(module),
+            Self::Down | Self::Up => matches!(module, "op" | "conv").then_some("conv"),
+        }
+    }
+}
+
+/// Where a walk along the steps has come to.
+#[derive(Default)]
+struct Walk {
+    level: usize,
+    resnets: usize,
+    attentions: usize,
+}
+
+impl Walk {
+    /// The name of the next step within its level; a change of size ends the level.
+    fn next(&mut self, step: Step) -> String {
+        let count = |counter: &mut usize| std::mem::replace(counter, *counter + 1);
+        match step {
+            Step::Resnet => format!("resnets.{}", count(&mut self.resnets)),
+            Step::Attention => format!("attentions.{}", count(&mut self.attentions)),
+            Step::Down | Step::Up => {
+                *self = Self { level: self.level + 1, ..Self::default() };
+                if step == Step::Down { "downsamplers.0".to_owned() } else { "upsamplers.0".to_owned() }
+            }
+        }
+    }
+}
+
+/// Every step by its path, with its new path and what it is.
+fn steps(ldm: &Inventory) -> BTreeMap<String, (String, Step)> {
+    let mut steps = BTreeMap::new();
+    for (side, new_side, first) in [("input_blocks", "down_blocks", 1), ("output_blocks", "up_blocks", 0)] {
+        let mut walk = Walk::default();
+        for block in first..ldm.blocks(side) {
+            for child in 0..ldm.blocks(&format!("{side}.{block}")) {
+                let path = format!("{side}.{block}.{child}");
+                let Some(step) = Step::read(ldm, &path) else { continue };
+                let level = walk.level;
+                let place = walk.next(step);
+                steps.insert(path, (format!("{new_side}.{level}.{place}"), step));
+            }
+        }
+    }
+    let mut walk = Walk::default();
+    for child in 0..ldm.blocks("middle_block") {
+        let path = format!("middle_block.{child}");
+        let Some(step) = Step::read(ldm, &path) else { continue };
+        steps.insert(path, (format!("mid_block.{}", walk.next(step)), step));
+    }
+    steps
+}
+
+/// The inventory below `model.diffusion_model.` in the names of `UNet2DConditionModel`.
+pub(super) fn rename(ldm: &Inventory) -> Renamed {
+    let steps = steps(ldm);
+    let mut renamed = Renamed::default();
+    for (name, tensor) in &ldm.tensors {
+        match rename_one(name, &steps) {
+            Some(new) => renamed.insert(new, tensor.clone()),
+            None => renamed.strays.push(name.clone()),
+        }
+    }
+    renamed
+}
+
+fn rename_one(name: &str, steps: &BTreeMap<String, (String, Step)>) -> Option<String> {
+    let (module, parameter) = name.rsplit_once('.')?;
+    if let Some((_, new)) = OUTSIDE.iter().find(|(old, _)| *old == module) {
+        return Some(format!("{new}.{parameter}"));
+    }
+    // A step's path has two parts in the middle and three elsewhere.
+    let parts = if module.starts_with("middle_block.") { 2 } else { 3 };
+    let (end, _) = module.match_indices('.').nth(parts - 1)?;
+    let (path, step) = steps.get(&module[..end])?;
+    Some(format!("{path}.{}.{parameter}", step.module(&module[end + 1..])?))
+}

@@ -1,0 +1,228 @@
+//! What is in a set of weights: names, types, shapes and where the bytes lie, but no bytes.
+//!
+//! Everything that recognises a model reads this and nothing else. Because a place is a range of bytes with a shape,
+//! a tensor can be renamed, reshaped or cut by rows without touching its data: see [`super::dialect`].
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::limits;
+use crate::error::{Code, Error, Result};
+
+/// How one number is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scalar {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an `F32`.
+    Bf16,
+    /// Any other type that safetensors knows: listed, never read.
+    Other {
+        /// Its name in the file.
+        name: &'static str,
+        /// Its width; some are narrower than a byte.
+        bits: usize,
+    },
+}
+
+/// The types that a file may name but that no network of ours reads, with their widths in bits.
+///
+/// # Source
+/// `huggingface/safetensors` README, format section, and `Dtype` of its 0.8 crate, Apache-2.0.
+const OTHERS: &[(&str, usize)] = &[
+    ("F4", 4),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("BOOL", 8),
+    ("U8", 8),
+    ("I8", 8),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("F8_E4M3FNUZ", 8),
+    ("F8_E5M2FNUZ", 8),
+    ("I16", 16),
+    ("U16", 16),
+    ("I32", 32),
+    ("U32", 32),
+    ("I64", 64),
+    ("U64", 64),
+    ("F64", 64),
+    ("C64", 64),
+];
+
+impl Scalar {
+    /// Reads the spelling of a safetensors header.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "F32" => Some(Self::F32),
+            "F16" => Some(Self::F16),
+            "BF16" => Some(Self::Bf16),
+            _ => {
+                let &(name, bits) = OTHERS.iter().find(|(name, _)| *name == text)?;
+                Some(Self::Other { name, bits })
+            }
+        }
+    }
+
+    /// The spelling of a safetensors header.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+            Self::Other { name, .. } => name,
+        }
+    }
+
+    /// The width of one number.
+    pub fn bits(self) -> usize {
+        match self {
+            Self::F32 => 32,
+            Self::F16 | Self::Bf16 => 16,
+            Self::Other { bits, .. } => bits,
+        }
+    }
+}
+
+/// Where one tensor lies and how it reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// The type on disk.
+    pub scalar: Scalar,
+    /// The shape, as the reader of this inventory shall see it.
+    pub shape: Vec<usize>,
+    /// Which file of the set.
+    pub file: usize,
+    /// The bytes within that file, from its first byte.
+    pub range: Range<usize>,
+}
+
+/// The tensors of one file, or of all shards of one network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Every tensor by name.
+    pub tensors: BTreeMap<String, TensorInfo>,
+    /// The free text pairs of the header: training notes, licences, `modelspec.*`.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Inventory {
+    /// The shape of a tensor, if it is there.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
+    }
+
+    /// Whether a tensor of this name is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Whether any tensor's name begins so.
+    pub fn has_prefix(&self, prefix: &str) -> bool {
+        self.with_prefix(prefix).next().is_some()
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// How many numbered children `prefix.0.`, `prefix.1.` … follow one another without a gap.
+    ///
+    /// Depth is read so, never from a file name: `blocks("down_blocks")` of Stable Diffusion 1.5 is 4.
+    pub fn blocks(&self, prefix: &str) -> usize {
+        (0..self.tensors.len()).take_while(|n| self.has_prefix(&format!("{prefix}.{n}."))).count()
+    }
+
+    /// Bytes on disk of all tensors.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.values().map(|tensor| tensor.range.len() as u64).sum()
+    }
+
+    /// Numbers in all tensors: times the width of the type in memory, what loading costs.
+    pub fn parameters(&self) -> u64 {
+        self.tensors.values().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum()
+    }
+
+    /// Only the tensors below `prefix`, named without it.
+    #[must_use]
+    pub fn without_prefix(&self, prefix: &str) -> Self {
+        let cut = |(name, tensor): (&String, &TensorInfo)| (name[prefix.len()..].to_owned(), tensor.clone());
+        Self { tensors: self.with_prefix(prefix).map(cut).collect(), metadata: self.metadata.clone() }
+    }
+
+    /// The tensors whose names begin with `prefix`, in order.
+    pub fn with_prefix<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a String, &'a TensorInfo)> + 'a {
+        self.tensors.range(prefix.to_owned()..).take_while(move |(name, _)| name.starts_with(prefix))
+    }
+
+    /// Adds the tensors of another shard.
+    ///
+    /// # Errors
+    /// `weights_corrupt` if a name is in both, `model_incompatible` if there are too many.
+    pub(super) fn absorb(&mut self, shard: Self, label: &str) -> Result<()> {
+        self.metadata.extend(shard.metadata);
+        for (name, tensor) in shard.tensors {
+            if self.tensors.len() >= limits::TENSORS {
+                return Err(too_many(label));
+            }
+            if self.has(&name) {
+                let message = format!("`{label}`: tensor `{name}` is also in another shard");
+                return Err(Error::new(Code::WeightsCorrupt, message));
+            }
+            self.tensors.insert(name, tensor);
+        }
+        Ok(())
+    }
+}
+
+/// More tensors than any model has.
+pub(super) fn too_many(label: &str) -> Error {
+    let message =
+        format!("`{label}` lists more than {} tensors, which no model of ours has", limits::TENSORS);
+    Error::new(Code::ModelIncompatible, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inventory(names: &[&str]) -> Inventory {
+        let tensor = TensorInfo { scalar: Scalar::F16, shape: vec![2, 3], file: 0, range: 8..20 };
+        Inventory {
+            tensors: names.iter().map(|name| ((*name).to_owned(), tensor.clone())).collect(),
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn blocks_counts_numbered_children_up_to_the_first_gap() {
+        let inventory = inventory(&["d.0.w", "d.1.w", "d.10.w", "d.3.w", "dd.2.w", "e.1.w", "f.0"]);
+        assert_eq!(inventory.blocks("d"), 2);
+        assert_eq!(inventory.blocks("e"), 0, "does not begin at nought");
+        assert_eq!(inventory.blocks("f"), 0, "a tensor is not a child");
+    }
+
+    #[test]
+    fn a_prefix_is_cut_off_and_the_rest_is_left_out() {
+        let inventory = inventory(&["a.b.w", "a.c", "ab.w"]);
+        let below = inventory.without_prefix("a.");
+        assert_eq!(below.names().collect::<Vec<_>>(), ["b.w", "c"]);
+        assert_eq!((below.bytes(), below.parameters()), (24, 12));
+        assert_eq!(below.shape("c"), Some(&[2, 3][..]));
+    }
+
+    #[test]
+    fn every_type_keeps_its_spelling() {
+        for name in OTHERS.iter().map(|(name, _)| *name).chain(["F32", "F16", "BF16"]) {
+            assert_eq!(Scalar::parse(name).expect("known").name(), name);
+        }
+        assert_eq!(Scalar::parse("F128"), None);
+    }
+}

@@ -1,0 +1,371 @@
+//! Weights: the bytes behind an [`Inventory`], handed out as tensors one by one.
+//!
+//! Files are memory-mapped and stay so; a tensor is converted when a network asks for it, and only then does it cost
+//! memory. A network's loader asks through candle's `VarBuilder`, whose errors carry ours: see [`recover`].
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use candle_core::{DType, Device, Shape, Tensor};
+use candle_nn::VarBuilder;
+use candle_nn::var_builder::SimpleBackend;
+use memmap2::Mmap;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::config::read_json;
+use super::inventory::Inventory;
+use super::{decode, limits, safetensors, synthetic};
+use crate::error::{Code, Error, Result};
+
+/// The weights of one network: an inventory and the files behind it.
+///
+/// Cheap to clone; clones share the files and remember together which tensors were asked for.
+#[derive(Debug, Clone)]
+pub struct Weights {
+    store: Arc<Store>,
+    inventory: Arc<Inventory>,
+    label: Arc<str>,
+    asked: Arc<Mutex<HashSet<String>>>,
+}
+
+#[derive(Debug)]
+enum Store {
+    /// Files on disk or in the binary.
+    Files { files: Vec<Blob>, digest: OnceLock<String> },
+    /// No file: every number follows from this seed and its place.
+    Formula(u64),
+}
+
+/// One opened file.
+#[derive(Debug)]
+pub(super) struct Blob {
+    pub(super) label: String,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mmap),
+    Embedded(&'static [u8]),
+    Owned(Vec<u8>),
+}
+
+impl Deref for Blob {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Embedded(bytes) => bytes,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl Blob {
+    pub(super) fn embedded(label: impl Into<String>, bytes: &'static [u8]) -> Self {
+        Self { label: label.into(), bytes: Bytes::Embedded(bytes) }
+    }
+
+    /// Maps a file; `label` names it in errors, without the path that leads to it.
+    pub(super) fn open(path: &Path, label: impl Into<String>) -> Result<Self> {
+        let label = label.into();
+        let file = open_file(path, &label)?;
+        // SAFETY: the map is read-only and private. Its bytes change, or end with SIGBUS, only if someone rewrites or
+        // shortens the file while it is open; model files are written elsewhere and renamed into place.
+        #[expect(unsafe_code, reason = "weights are mapped, not copied")]
+        let map = unsafe { Mmap::map(&file) }.map_err(|error| unreadable(&label, error))?;
+        Ok(Self { label, bytes: Bytes::Mapped(map) })
+    }
+}
+
+fn unreadable(label: &str, error: io::Error) -> Error {
+    Error::new(Code::StoreIo, format!("`{label}` cannot be read")).because(error)
+}
+
+/// Opens a regular file and nothing else: a pipe would wait for ever, a device has no end.
+fn open_file(path: &Path, label: &str) -> Result<File> {
+    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Error::new(Code::FileNotFound, format!("there is no file `{label}`"))
+        }
+        _ => unreadable(label, error),
+    })?;
+    if !metadata.is_file() {
+        let message = format!("`{label}` is not a regular file");
+        return Err(Error::new(Code::UnsupportedFormat, message).hint("give the path of a .safetensors file"));
+    }
+    File::open(path).map_err(|error| unreadable(label, error))
+}
+
+/// Reads a whole small file.
+pub(super) fn read_file(path: &Path, label: &str, limit: usize) -> Result<Vec<u8>> {
+    use io::Read;
+    let mut bytes = Vec::new();
+    let file = open_file(path, label)?;
+    file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(|error| unreadable(label, error))?;
+    if bytes.len() > limit {
+        let message = format!("`{label}` has more than {limit} bytes");
+        return Err(Error::new(Code::ConfigInvalid, message));
+    }
+    Ok(bytes)
+}
+
+/// The last part of a path: what errors call the file.
+pub(super) fn file_label(path: &Path) -> String {
+    path.file_name().map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned())
+}
+
+impl Weights {
+    /// Opens a `.safetensors` file, or all shards of a `.safetensors.index.json`.
+    ///
+    /// # Errors
+    /// `file_not_found`, `unsupported_format` (with the remedy), `weights_corrupt`, `model_incompatible`; for shards
+    /// also `path_denied` and `model_not_downloaded`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let label = file_label(path);
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let index = read_file(path, &label, limits::INDEX_BYTES)?;
+            let folder = path.parent().unwrap_or(Path::new(""));
+            return Self::sharded(&index, &label, |name| Blob::open(&folder.join(name), name));
+        }
+        Self::from_blobs(vec![Blob::open(path, &label)?], &label)
+    }
+
+    /// Weights that are part of the binary.
+    ///
+    /// # Errors
+    /// As [`Weights::open`].
+    pub fn embedded(label: &str, bytes: &'static [u8]) -> Result<Self> {
+        Self::from_blobs(vec![Blob::embedded(label, bytes)], label)
+    }
+
+    /// Weights that were read or made elsewhere.
+    ///
+    /// # Errors
+    /// As [`Weights::open`].
+    pub fn from_bytes(label: &str, bytes: Vec<u8>) -> Result<Self> {
+        Self::from_blobs(vec![Blob { label: label.to_owned(), bytes: Bytes::Owned(bytes) }], label)
+    }
+
+    /// Weights without a file, for benches and tests: every number follows from the seed, the tensor's name and its
+    /// place, by the formula of [`super::synthetic`].
+    ///
+    /// With `shapes`, those tensors are there and no others. Without, whatever is asked for is there in the shape
+    /// that was asked for, so that a network of any size can be built.
+    pub fn synthetic(seed: u64, shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
+        let inventory = synthetic::inventory(shapes);
+        Self::assemble(Store::Formula(seed), inventory, "synthetic")
+    }
+
+    pub(super) fn from_blobs(files: Vec<Blob>, label: &str) -> Result<Self> {
+        let mut inventory = Inventory::default();
+        for (number, file) in files.iter().enumerate() {
+            inventory.absorb(safetensors::read(file, &file.label, number)?, &file.label)?;
+        }
+        Ok(Self::assemble(Store::Files { files, digest: OnceLock::new() }, inventory, label))
+    }
+
+    /// Opens the shards that an index names, through `open`, which gets a plain file name.
+    pub(super) fn sharded(index: &[u8], label: &str, open: impl Fn(&str) -> Result<Blob>) -> Result<Self> {
+        let places = shard_index(index, label)?;
+        let mut names: Vec<&str> = places.iter().map(|(_, file)| file.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let open = |name: &&str| {
+            open(name).map_err(|error| match error.code {
+                Code::FileNotFound => {
+                    let message = format!("`{label}` names the shard `{name}`, which is not here");
+                    Error::new(Code::ModelNotDownloaded, message)
+                        .hint("download the model again, all its files")
+                }
+                _ => error,
+            })
+        };
+        let files = names.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let weights = Self::from_blobs(files, label)?;
+        for (tensor, file) in &places {
+            let found = weights.inventory.tensors.get(tensor).map(|info| names[info.file]);
+            if found != Some(file) {
+                let message = format!("`{label}` says that `{file}` has a tensor `{tensor}`; it has not");
+                return Err(Error::new(Code::WeightsCorrupt, message));
+            }
+        }
+        Ok(weights)
+    }
+
+    fn assemble(store: Store, inventory: Inventory, label: &str) -> Self {
+        Self {
+            store: Arc::new(store),
+            inventory: Arc::new(inventory),
+            label: label.into(),
+            asked: Arc::default(),
+        }
+    }
+
+    /// The same files, seen through other names and shapes; keeps its own account of what was asked for.
+    pub(super) fn view(&self, inventory: Inventory) -> Self {
+        Self { inventory: Arc::new(inventory), asked: Arc::default(), ..self.clone() }
+    }
+
+    /// What is there.
+    pub fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// The file, as errors call it: without the path that leads to it.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Hands the tensors to networks, converted to `dtype` on `device` when asked for.
+    ///
+    /// Shapes must agree exactly. Errors come out as candle's and carry ours: [`recover`] unpacks them.
+    pub fn var_builder(&self, dtype: DType, device: &Device) -> VarBuilder<'static> {
+        VarBuilder::from_backend(Box::new(Reader(self.clone())), dtype, device.clone())
+    }
+
+    /// One tensor, converted.
+    ///
+    /// # Errors
+    /// `model_incompatible` if it is not there, has another shape than `expected`, or is of a type that no network
+    /// reads; `insufficient_memory` if there is no room for it.
+    pub fn tensor(
+        &self,
+        name: &str,
+        expected: Option<&[usize]>,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Tensor> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        let answers_all = matches!(*self.store, Store::Formula(_)) && self.inventory.tensors.is_empty();
+        let Some(info) = self.inventory.tensors.get(name) else {
+            return match (&*self.store, expected) {
+                (&Store::Formula(seed), Some(shape)) if answers_all => {
+                    synthetic::tensor(seed, name, shape, dtype, device)
+                }
+                _ => Err(self.incompatible(name, "is missing")),
+            };
+        };
+        if let Some(expected) = expected.filter(|&expected| expected != info.shape) {
+            let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
+            return Err(self.incompatible(name, what));
+        }
+        match &*self.store {
+            Store::Formula(seed) => synthetic::tensor(*seed, name, &info.shape, dtype, device),
+            Store::Files { files, .. } => {
+                let bytes = &files[info.file][info.range.clone()];
+                decode::tensor(bytes, info, dtype, device)
+                    .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label)))
+            }
+        }
+    }
+
+    fn incompatible(&self, name: &str, what: impl std::fmt::Display) -> Error {
+        Error::new(Code::ModelIncompatible, format!("`{}`: tensor `{name}` {what}", self.label))
+    }
+
+    /// Tensors that nobody asked for so far: a loader's last look at what it may have overlooked.
+    pub fn unused(&self) -> Vec<String> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inventory.names().filter(|name| !asked.contains(*name)).map(str::to_owned).collect()
+    }
+
+    /// The sha256 of all the bytes of the files, in hexadecimal; of shards, of one after the other in order of name.
+    ///
+    /// Reads everything once and remembers. Synthetic weights are known by their seed instead.
+    pub fn digest(&self) -> &str {
+        static SYNTHETIC: &str = "synthetic";
+        match &*self.store {
+            Store::Formula(_) => SYNTHETIC,
+            Store::Files { files, digest } => digest.get_or_init(|| {
+                let mut hash = Sha256::new();
+                for file in files {
+                    hash.update(&**file);
+                }
+                hex(&hash.finalize())
+            }),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The pairs (tensor, file) of an index, files being plain names.
+fn shard_index(bytes: &[u8], label: &str) -> Result<Vec<(String, String)>> {
+    let index = read_json(bytes, limits::INDEX_BYTES, label)?;
+    let invalid =
+        || Error::new(Code::ConfigInvalid, format!("`{label}`: `weight_map` must map names to files"));
+    let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(invalid)?;
+    let pair = |(tensor, file): (&String, &Value)| {
+        let file = file.as_str().ok_or_else(invalid)?;
+        if !is_plain(file) {
+            let message = format!("`{label}` names a file outside its folder");
+            return Err(Error::new(Code::PathDenied, message));
+        }
+        Ok((tensor.clone(), file.to_owned()))
+    };
+    map.iter().map(pair).collect()
+}
+
+/// Whether a name from inside a file is a name and no path: letters, digits, `_`, `-`, and dots within.
+pub(super) fn is_plain(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && name.chars().all(fits)
+}
+
+/// Candle's side of [`Weights`].
+struct Reader(Weights);
+
+impl SimpleBackend for Reader {
+    fn get(
+        &self,
+        shape: Shape,
+        name: &str,
+        _: candle_nn::Init,
+        dtype: DType,
+        device: &Device,
+    ) -> candle_core::Result<Tensor> {
+        self.0.tensor(name, Some(shape.dims()), dtype, device).map_err(carry)
+    }
+
+    fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
+        self.0.tensor(name, None, dtype, device).map_err(carry)
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.0.inventory.has(name)
+    }
+}
+
+/// Sends one of our errors through candle; [`recover`] gets it back.
+fn carry(error: Error) -> candle_core::Error {
+    let context = error.code.as_str().to_owned();
+    candle_core::Error::WrappedContext { wrapped: Box::new(error), context }
+}
+
+/// Our error inside one of candle's, or candle's as an `internal` one.
+pub fn recover(error: candle_core::Error) -> Error {
+    use candle_core::Error as Candle;
+    match error {
+        Candle::Context { inner, .. }
+        | Candle::WithPath { inner, .. }
+        | Candle::WithBacktrace { inner, .. } => recover(*inner),
+        Candle::WrappedContext { wrapped, context } => match wrapped.downcast::<Error>() {
+            Ok(ours) => *ours,
+            Err(wrapped) => Candle::WrappedContext { wrapped, context }.into(),
+        },
+        other => other.into(),
+    }
+}
