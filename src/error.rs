@@ -154,6 +154,10 @@ impl Error {
         Self::new(Code::Internal, message)
     }
 
+    fn unforeseen(error: candle_core::Error) -> Self {
+        Self::internal("a tensor operation failed").because(error)
+    }
+
     /// Adds the next step.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -209,10 +213,28 @@ impl std::error::Error for Error {
     }
 }
 
-/// A candle error that nobody foresaw; foreseen ones are caught where they arise.
+/// One of ours that travelled through candle, or a candle error that nobody foresaw.
 impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Self {
-        Self::internal("a tensor operation failed").because(error)
+        use candle_core::Error as Candle;
+        match error {
+            Candle::Context { inner, .. } | Candle::WithPath { inner, .. } | Candle::WithBacktrace { inner, .. } => {
+                Self::from(*inner)
+            }
+            Candle::WrappedContext { wrapped, context } => match wrapped.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(wrapped) => Self::unforeseen(Candle::WrappedContext { wrapped, context }),
+            },
+            other => Self::unforeseen(other),
+        }
+    }
+}
+
+/// Sends one of ours through code that speaks candle's errors; the way back is [`From`].
+impl From<Error> for candle_core::Error {
+    fn from(error: Error) -> Self {
+        let context = error.code.as_str().to_owned();
+        Self::WrappedContext { wrapped: Box::new(error), context }
     }
 }
 
@@ -230,6 +252,14 @@ mod tests {
             assert_ne!(code.exit(), 0);
         }
         assert_eq!(seen.len(), 47);
+    }
+
+    #[test]
+    fn an_error_of_ours_comes_back_out_of_candles() {
+        let through: candle_core::Error = Error::new(Code::WeightsCorrupt, "torn").into();
+        let back = Error::from(through.bt());
+        assert_eq!((back.code, back.message.as_str()), (Code::WeightsCorrupt, "torn"));
+        assert_eq!(Error::from(candle_core::Error::Msg("shape".into())).code, Code::Internal);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A hostile `config.json` is a few bytes that ask for terabytes, so sizes come out of here only within the range that
 //! the asker gives. Unknown keys are tolerated: every version of a library adds some.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -122,7 +123,7 @@ impl Config {
     /// `config_invalid` if it is not one JSON object.
     pub fn read(bytes: &[u8], origin: impl Into<String>) -> Result<Self> {
         let origin = origin.into();
-        let value = read_json(bytes, limits::CONFIG_BYTES, &origin)?;
+        let value = read_json(&minus_infinity_as_text(bytes), limits::CONFIG_BYTES, &origin)?;
         if !value.is_object() {
             return Err(Error::new(Code::ConfigInvalid, format!("`{origin}` is not a JSON object")));
         }
@@ -240,6 +241,36 @@ impl Config {
     }
 }
 
+/// Python writes minus infinity as a bare word, and diffusers does so for `lambda_min_clipped`, where it means *none*.
+/// As a text it is still refused wherever a number is wanted.
+fn minus_infinity_as_text(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const WORD: &[u8] = b"-Infinity";
+    if !bytes.windows(WORD.len()).any(|window| window == WORD) {
+        return bytes.into();
+    }
+    let mut text = Vec::with_capacity(bytes.len() + 16);
+    let (mut at, mut quoted) = (0, false);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if quoted => {
+                text.extend_from_slice(&bytes[at..bytes.len().min(at + 2)]);
+                at += 2;
+                continue;
+            }
+            b'"' => quoted = !quoted,
+            _ if !quoted && bytes[at..].starts_with(WORD) => {
+                text.extend_from_slice(b"\"-Infinity\"");
+                at += WORD.len();
+                continue;
+            }
+            _ => {}
+        }
+        text.push(bytes[at]);
+        at += 1;
+    }
+    text.into()
+}
+
 fn as_usize(value: &Value, range: &RangeInclusive<usize>) -> Option<usize> {
     usize::try_from(value.as_u64()?).ok().filter(|number| range.contains(number))
 }
@@ -294,6 +325,15 @@ mod tests {
         config(&deep(63));
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(limits::CONFIG_BYTES));
         assert!(refused(&long).contains("bytes"));
+    }
+
+    #[test]
+    fn minus_infinity_is_read_as_diffusers_writes_it() {
+        let config = config(r#"{"lambda_min_clipped": -Infinity, "a": "-Infinity \" -Infinity", "b": 1}"#);
+        assert_eq!(config.text("lambda_min_clipped").expect("a text"), "-Infinity");
+        assert_eq!(config.text("a").expect("untouched"), "-Infinity \" -Infinity");
+        assert!(config.number("lambda_min_clipped", f64::MIN..=f64::MAX).is_err());
+        refused(r#"{"a": -InfinityX}"#);
     }
 
     #[test]

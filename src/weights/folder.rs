@@ -125,6 +125,19 @@ impl Folder {
         Err(missing(format!("`{name}` has no config.json")))
     }
 
+    /// A configuration beside the index, such as the makers' recommended settings; `None` if it is not there.
+    ///
+    /// # Errors
+    /// `config_invalid` if it is not plain JSON.
+    pub fn settings(&self, file: &str) -> Result<Option<Config>> {
+        check_plain(file)?;
+        match self.root.file(file, limits::CONFIG_BYTES) {
+            Ok(bytes) => Config::read(&bytes, file).map(Some),
+            Err(error) if error.code == Code::FileNotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// A small file of a component, such as `vocab.json` of `tokenizer`.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 
 mod config;
 mod decode;
+mod demand;
 mod dialect;
 mod folder;
 mod inventory;
@@ -18,7 +19,7 @@ mod source;
 pub mod synthetic;
 
 pub use config::{Config, read_json};
-pub use dialect::{Single, vae};
+pub use dialect::{Single, TextEncoder, vae};
 pub use folder::{Component, Embedded, Folder};
 pub use inventory::{Inventory, Scalar, TensorInfo};
-pub use source::{Weights, recover};
+pub use source::{Weights, sha256};

@@ -1,7 +1,7 @@
 //! Weights: the bytes behind an [`Inventory`], handed out as tensors one by one.
 //!
 //! Files are memory-mapped and stay so; a tensor is converted when a network asks for it, and only then does it cost
-//! memory. A network's loader asks through candle's `VarBuilder`, whose errors carry ours: see [`recover`].
+//! memory. A network's loader asks through candle's `VarBuilder`, whose errors carry ours: [`Error`]'s `From` unpacks them.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::config::read_json;
-use super::inventory::Inventory;
+use super::inventory::{Inventory, Scalar};
 use super::{decode, limits, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
 
@@ -223,9 +223,22 @@ impl Weights {
         &self.label
     }
 
+    /// The half-precision type that most of the bytes have, if they have one.
+    pub fn half_precision(&self) -> Option<DType> {
+        let bytes = |scalar: Scalar| {
+            let same = self.inventory.tensors.values().filter(|info| info.scalar == scalar);
+            same.map(|info| info.range.len()).sum::<usize>()
+        };
+        let (f16, bf16, f32) = (bytes(Scalar::F16), bytes(Scalar::Bf16), bytes(Scalar::F32));
+        if f16.max(bf16) <= f32 {
+            return None;
+        }
+        Some(if f16 >= bf16 { DType::F16 } else { DType::BF16 })
+    }
+
     /// Hands the tensors to networks, converted to `dtype` on `device` when asked for.
     ///
-    /// Shapes must agree exactly. Errors come out as candle's and carry ours: [`recover`] unpacks them.
+    /// Shapes must agree exactly. Errors come out as candle's and carry ours: [`Error`]'s `From` unpacks them.
     pub fn var_builder(&self, dtype: DType, device: &Device) -> VarBuilder<'static> {
         VarBuilder::from_backend(Box::new(Reader(self.clone())), dtype, device.clone())
     }
@@ -294,6 +307,11 @@ impl Weights {
     }
 }
 
+/// The sha256 of bytes, in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -337,35 +355,14 @@ impl SimpleBackend for Reader {
         dtype: DType,
         device: &Device,
     ) -> candle_core::Result<Tensor> {
-        self.0.tensor(name, Some(shape.dims()), dtype, device).map_err(carry)
+        self.0.tensor(name, Some(shape.dims()), dtype, device).map_err(Into::into)
     }
 
     fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
-        self.0.tensor(name, None, dtype, device).map_err(carry)
+        self.0.tensor(name, None, dtype, device).map_err(Into::into)
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
         self.0.inventory.has(name)
-    }
-}
-
-/// Sends one of our errors through candle; [`recover`] gets it back.
-fn carry(error: Error) -> candle_core::Error {
-    let context = error.code.as_str().to_owned();
-    candle_core::Error::WrappedContext { wrapped: Box::new(error), context }
-}
-
-/// Our error inside one of candle's, or candle's as an `internal` one.
-pub fn recover(error: candle_core::Error) -> Error {
-    use candle_core::Error as Candle;
-    match error {
-        Candle::Context { inner, .. }
-        | Candle::WithPath { inner, .. }
-        | Candle::WithBacktrace { inner, .. } => recover(*inner),
-        Candle::WrappedContext { wrapped, context } => match wrapped.downcast::<Error>() {
-            Ok(ours) => *ours,
-            Err(wrapped) => Candle::WrappedContext { wrapped, context }.into(),
-        },
-        other => other.into(),
     }
 }

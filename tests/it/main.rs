@@ -1,1 +1,6 @@
 //! Everything that is tested from outside, in one binary.
+
+mod fixtures;
+mod golden;
+mod golden_pipelines;
+mod golden_tokenizers;

@@ -1,0 +1,54 @@
+//! Pixels to latents and back.
+//!
+//! Latents outside this room are normalised: only a codec knows its scale and shift.
+
+mod edge;
+pub mod kl;
+pub mod tiny;
+
+pub use kl::{AutoencoderKl, KlConfig};
+pub use tiny::{AutoencoderTiny, TinyConfig};
+
+use candle_core::Tensor;
+
+use crate::error::Result;
+use crate::event::Watch;
+
+/// What an encoder says of a picture: a Gaussian over normalised latents.
+#[derive(Debug, Clone)]
+pub struct Posterior {
+    /// `[B, C, h, w]`.
+    pub mean: Tensor,
+    /// `[B, C, h, w]`, zero where the codec is deterministic.
+    pub deviation: Tensor,
+}
+
+impl Posterior {
+    /// One latent of the Gaussian.
+    ///
+    /// # Shapes
+    /// `noise` as `mean`, standard normal.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn sample(&self, noise: &Tensor) -> Result<Tensor> {
+        Ok((&self.mean + (&self.deviation * noise)?)?)
+    }
+}
+
+/// An autoencoder. A still is a clip of one frame.
+pub trait Codec: Send + Sync {
+    /// # Shapes
+    /// `pixels` `[B, 3, T, H, W]` in [-1, 1] → normalised latents `[B·T, C, h, w]`.
+    ///
+    /// # Errors
+    /// `cancelled`, and what the tensors say.
+    fn encode(&self, pixels: &Tensor, watch: &mut Watch<'_>) -> Result<Posterior>;
+
+    /// # Shapes
+    /// Normalised `latent` `[B, C, h, w]` → pixels `[B, 3, 1, H, W]`, about [-1, 1], not clamped.
+    ///
+    /// # Errors
+    /// `cancelled`, and what the tensors say.
+    fn decode(&self, latent: &Tensor, watch: &mut Watch<'_>) -> Result<Tensor>;
+}

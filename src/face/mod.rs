@@ -1,0 +1,6 @@
+//! Where the house meets the world: the only room that prints and reads the environment.
+
+mod cli;
+mod progress;
+
+pub use cli::run;

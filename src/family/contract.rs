@@ -1,0 +1,167 @@
+//! What a family promises: to recognise its checkpoints, to say the facts about them, and to open their parts.
+
+use candle_core::{DType, Device, Tensor};
+use serde::Serialize;
+
+use crate::codec::Codec;
+use crate::diffusion::{Predict, Settings};
+use crate::error::Result;
+use crate::event::Watch;
+
+use super::Parts;
+
+/// A value and how we know it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fact<T> {
+    /// The value.
+    pub value: T,
+    /// How we know it.
+    pub because: Evidence,
+}
+
+impl<T> Fact<T> {
+    /// A value with its evidence.
+    pub fn new(value: T, because: Evidence) -> Self {
+        Self { value, because }
+    }
+}
+
+/// How we know a fact.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The name, shape or values of a tensor.
+    Tensor(String),
+    /// A key of a configuration file.
+    Config(String),
+    /// The file of defaults that came with the model.
+    Manifest(String),
+    /// Nothing but custom.
+    Assumed(String),
+}
+
+/// What a model can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// A picture from words.
+    TextToImage,
+    /// A picture from a picture, where a mask allows.
+    ImageToImage,
+    /// Views of a thing.
+    MultiViewImage,
+    /// A clip from words.
+    TextToVideo,
+    /// A clip from a picture.
+    ImageToVideo,
+}
+
+/// Everything that is known of a checkpoint before it is loaded.
+#[derive(Debug, Clone, Serialize)]
+pub struct Card {
+    /// The family's name.
+    pub family: &'static str,
+    /// Which of the family it is, in the field's words.
+    pub variant: Fact<String>,
+    /// What it can be asked for.
+    pub tasks: Vec<Task>,
+    /// Channels of a latent.
+    pub latent_channels: usize,
+    /// Pixels to a latent's side; sizes must be multiples of it.
+    pub factor: usize,
+    /// Width and height when none is asked for.
+    pub size: Fact<[usize; 2]>,
+    /// Steps when none are asked for.
+    pub steps: Fact<usize>,
+    /// Guidance when none is asked for.
+    pub guidance: Fact<f64>,
+    /// Whether the network hears the guidance itself instead of being asked twice.
+    pub hears_guidance: bool,
+    /// The model's own schedule and solver.
+    pub sampler: Fact<Settings>,
+    /// Layers of the text encoder that `clip_skip` may skip.
+    pub text_layers: usize,
+}
+
+/// Where a part is opened.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// On which device.
+    pub device: Device,
+    /// How weights are kept in memory; computing is in f32 on the CPU.
+    pub dtype: DType,
+}
+
+/// One prompt as a conditioner reads it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// The words.
+    pub text: String,
+    /// Last layers of the encoder to leave out.
+    pub clip_skip: usize,
+}
+
+/// What a denoiser is told, for one row of a batch.
+#[derive(Debug, Clone)]
+pub struct Conditioning {
+    /// The prompt's tokens, `[1, L, D]`.
+    pub context: Tensor,
+    /// The prompt as one vector, `[1, D]`.
+    pub pooled: Option<Tensor>,
+    /// The guidance, where the network hears it.
+    pub guidance: Option<f64>,
+}
+
+/// Words to conditioning.
+pub trait Conditioner: Send + Sync {
+    /// One conditioning a prompt; a prompt that had to be cut is noted.
+    ///
+    /// # Errors
+    /// `tokenizer_invalid`, `cancelled`.
+    fn condition(&self, prompts: &[Prompt], watch: &mut Watch<'_>) -> Result<Vec<Conditioning>>;
+}
+
+/// A network that takes noise away.
+pub trait Denoiser: Send + Sync {
+    /// Tells it what to draw, one conditioning a row, and computes what no step changes.
+    ///
+    /// # Errors
+    /// What the tensors say.
+    fn bind<'a>(&'a self, told: &[Conditioning]) -> Result<Box<dyn Predict + 'a>>;
+}
+
+/// A kind of model.
+pub trait Family: Sync {
+    /// Its name in the field.
+    fn name(&self) -> &'static str;
+
+    /// Whether these files are one of this family, judged by configs, names and shapes.
+    ///
+    /// # Errors
+    /// `config_invalid`, `model_incompatible` or `model_unsupported` if it is one, but broken or not ours yet.
+    fn detect(&self, parts: &Parts) -> Result<Option<Box<dyn Variant>>>;
+}
+
+/// A recognised checkpoint.
+pub trait Variant: Send + Sync {
+    /// All facts.
+    fn card(&self) -> &Card;
+
+    /// Opens what reads the prompt.
+    ///
+    /// # Errors
+    /// `model_incompatible` naming file and tensor.
+    fn conditioner(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Conditioner>>;
+
+    /// Opens the denoiser.
+    ///
+    /// # Errors
+    /// `model_incompatible` naming file and tensor.
+    fn denoiser(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Denoiser>>;
+
+    /// Opens the codec.
+    ///
+    /// # Errors
+    /// `model_incompatible` naming file and tensor.
+    fn codec(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Codec>>;
+}

@@ -1,0 +1,228 @@
+//! The U-shaped denoiser of Stable Diffusion (`UNet2DConditionModel`).
+
+use candle_core::{DType, Result, Tensor};
+use candle_nn::VarBuilder;
+
+use super::config::{Level, UnetConfig};
+use super::transformer::{Told, Transformer, TransformerShape};
+use crate::error;
+use crate::event::Watch;
+use crate::nn::{
+    Conv2d, Downsample, GroupNorm, KeyValue, Resnet, ResnetShape, TimeEmbedding, Upsample, Window,
+    activation_dtype, sinusoid,
+};
+
+/// A residual block and the transformer that may follow it.
+struct Layer {
+    resnet: Resnet,
+    transformer: Option<Transformer>,
+}
+
+impl Layer {
+    fn forward(&self, x: &Tensor, time: &Tensor, told: &Told) -> Result<Tensor> {
+        let x = self.resnet.forward(x, Some(time))?;
+        match &self.transformer {
+            Some(transformer) => transformer.forward(&x, told),
+            None => Ok(x),
+        }
+    }
+}
+
+/// The coarsest level between the ways down and up.
+struct Middle {
+    first: Resnet,
+    then: Vec<(Transformer, Resnet)>,
+}
+
+/// The network.
+pub struct Unet {
+    config: UnetConfig,
+    time: TimeEmbedding,
+    input: Conv2d,
+    down: Vec<(Vec<Layer>, Option<Downsample>)>,
+    middle: Option<Middle>,
+    up: Vec<(Vec<Layer>, Option<Upsample>)>,
+    norm: GroupNorm,
+    output: Conv2d,
+    listeners: Vec<KeyValue>,
+    dtype: DType,
+}
+
+/// Reads layers of one network, counting those that listen to the text.
+struct Reader<'a> {
+    config: &'a UnetConfig,
+    listeners: Vec<KeyValue>,
+}
+
+impl Reader<'_> {
+    fn resnet(&self, input: usize, output: usize, vb: &VarBuilder) -> Result<Resnet> {
+        let UnetConfig { time, groups, eps, .. } = *self.config;
+        Resnet::new(ResnetShape { input, output, time: Some(time), groups, eps }, vb)
+    }
+
+    fn transformer(&mut self, level: &Level, depth: usize, vb: &VarBuilder) -> Result<Transformer> {
+        let shape = TransformerShape {
+            channels: level.channels,
+            heads: level.heads,
+            context: level.context,
+            depth,
+            groups: self.config.groups,
+            linear_projection: self.config.linear_projection,
+        };
+        Transformer::new(shape, &mut self.listeners, vb)
+    }
+
+    /// One layer for each width in `inputs`.
+    fn layers(&mut self, level: &Level, depth: Option<usize>, inputs: &[usize], vb: &VarBuilder) -> Result<Vec<Layer>> {
+        let mut layers = Vec::with_capacity(inputs.len());
+        for (i, &input) in inputs.iter().enumerate() {
+            let resnet = self.resnet(input, level.channels, &vb.pp(format!("resnets.{i}")))?;
+            let transformer = match depth {
+                Some(depth) => Some(self.transformer(level, depth, &vb.pp(format!("attentions.{i}")))?),
+                None => None,
+            };
+            layers.push(Layer { resnet, transformer });
+        }
+        Ok(layers)
+    }
+
+    fn middle(&mut self, vb: &VarBuilder) -> Result<Option<Middle>> {
+        let (Some(depth), Some(level)) = (self.config.middle_depth, self.config.levels.last()) else {
+            return Ok(None);
+        };
+        let width = level.channels;
+        let first = self.resnet(width, width, &vb.pp("resnets.0"))?;
+        let transformer = self.transformer(level, depth, &vb.pp("attentions.0"))?;
+        let second = self.resnet(width, width, &vb.pp("resnets.1"))?;
+        Ok(Some(Middle { first, then: vec![(transformer, second)] }))
+    }
+}
+
+impl Unet {
+    /// Reads diffusers' names.
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub fn new(config: &UnetConfig, vb: &VarBuilder) -> Result<Self> {
+        let mut reader = Reader { config, listeners: Vec::new() };
+        let levels = &config.levels;
+        let (first, count) = (levels[0].channels, levels.len());
+
+        let mut down = Vec::with_capacity(count);
+        let mut skips = vec![first]; // widths of what the way down leaves for the way up
+        let mut width = first;
+        for (i, level) in levels.iter().enumerate() {
+            let vb = vb.pp(format!("down_blocks.{i}"));
+            let mut inputs = vec![level.channels; level.layers];
+            inputs[0] = width;
+            width = level.channels;
+            skips.extend(std::iter::repeat_n(width, level.layers));
+            let layers = reader.layers(level, level.down_depth, &inputs, &vb)?;
+            let half = if i + 1 < count {
+                skips.push(width);
+                Some(Downsample::new(width, config.down_padding, &vb.pp("downsamplers.0"))?)
+            } else {
+                None
+            };
+            down.push((layers, half));
+        }
+        let middle = reader.middle(&vb.pp("mid_block"))?;
+        let mut up = Vec::with_capacity(count);
+        for (i, level) in levels.iter().rev().enumerate() {
+            let vb = vb.pp(format!("up_blocks.{i}"));
+            let mut inputs = Vec::with_capacity(level.layers + 1);
+            for _ in 0..=level.layers {
+                inputs.push(width + skips.pop().unwrap_or(0));
+                width = level.channels;
+            }
+            let layers = reader.layers(level, level.up_depth, &inputs, &vb)?;
+            let twice =
+                if i + 1 < count { Some(Upsample::new(width, &vb.pp("upsamplers.0"))?) } else { None };
+            up.push((layers, twice));
+        }
+        Ok(Self {
+            time: TimeEmbedding::new(first, config.time, config.guidance, &vb.pp("time_embedding"))?,
+            input: Conv2d::new(config.input, first, Window::same(3), &vb.pp("conv_in"))?,
+            down,
+            middle,
+            up,
+            norm: GroupNorm::new(config.groups, first, config.eps, &vb.pp("conv_norm_out"))?,
+            output: Conv2d::new(first, config.output, Window::same(3), &vb.pp("conv_out"))?,
+            listeners: reader.listeners,
+            dtype: activation_dtype(vb),
+            config: config.clone(),
+        })
+    }
+
+    /// The sizes it was read with.
+    pub fn config(&self) -> &UnetConfig {
+        &self.config
+    }
+
+    /// What every attention to the text needs of it, once for a whole walk.
+    ///
+    /// # Shapes
+    /// `context` `[B, L, D]`.
+    pub fn listen(&self, context: &Tensor) -> Result<Vec<[Tensor; 2]>> {
+        let context = context.to_dtype(self.dtype)?;
+        self.listeners.iter().map(|listener| listener.project(&context)).collect()
+    }
+
+    /// One call of the network.
+    ///
+    /// # Shapes
+    /// `x` `[B, C, H, W]`, `guidance` `[B, G]` where the network hears it → `[B, C', H, W]` f32.
+    ///
+    /// # Errors
+    /// `cancelled` between blocks.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        time: f64,
+        told: &[[Tensor; 2]],
+        guidance: Option<&Tensor>,
+        watch: &mut Watch<'_>,
+    ) -> error::Result<Tensor> {
+        let UnetConfig { cosine_first, freq_shift, ref levels, .. } = self.config;
+        let rows = x.dim(0)?;
+        let wave = sinusoid(&vec![time; rows], levels[0].channels, cosine_first, freq_shift)?;
+        let time = self.time.forward(&wave, guidance)?.silu()?; // [B, D], heard by every residual block
+
+        let mut x = x.permute((0, 2, 3, 1))?.contiguous()?.to_dtype(self.dtype)?; // [B, H, W, C]
+        if self.config.centre {
+            x = ((x * 2.0)? - 1.0)?;
+        }
+        let mut x = self.input.forward(&x)?;
+        let mut skips = vec![x.clone()];
+        for (layers, half) in &self.down {
+            for layer in layers {
+                watch.check()?;
+                x = layer.forward(&x, &time, told)?;
+                skips.push(x.clone());
+            }
+            if let Some(half) = half {
+                x = half.forward(&x)?;
+                skips.push(x.clone());
+            }
+        }
+        if let Some(middle) = &self.middle {
+            x = middle.first.forward(&x, Some(&time))?;
+            for (transformer, resnet) in &middle.then {
+                watch.check()?;
+                x = resnet.forward(&transformer.forward(&x, told)?, Some(&time))?;
+            }
+        }
+        for (layers, twice) in &self.up {
+            for layer in layers {
+                watch.check()?;
+                let skip = skips.pop().ok_or_else(|| error::Error::internal("the way up is longer than the way down"))?;
+                x = layer.forward(&Tensor::cat(&[&x, &skip], 3)?, &time, told)?;
+            }
+            if let (Some(twice), Some(skip)) = (twice, skips.last()) {
+                x = twice.forward(&x, (skip.dim(1)?, skip.dim(2)?))?;
+            }
+        }
+        let x = self.output.forward(&self.norm.forward_silu(&x)?)?;
+        Ok(x.permute((0, 3, 1, 2))?.contiguous()?.to_dtype(DType::F32)?)
+    }
+}

@@ -1,0 +1,108 @@
+//! The operators whose speed decides, one file each.
+//!
+//! Every file holds the operator, and `reference()`: the same mathematics in plain candle operations. The reference is
+//! what other devices run, the oracle of the tests and the baseline of the benches. Only `nn` calls these.
+//!
+//! Activations are channels-last: pictures are `[B, H, W, C]`, tokens `[B, L, C]`, so that a picture becomes tokens by a
+//! reshape that moves nothing.
+
+pub mod attention;
+pub mod conv;
+pub mod norm;
+pub mod widen;
+
+pub use attention::attention;
+pub use conv::{Window, conv2d};
+pub use norm::group_norm;
+pub use widen::widen;
+
+use candle_core::{CpuStorage, Layout, Result, Tensor};
+
+/// Whether an operator of ours can run: f32 on the CPU. Everything else takes the reference path.
+fn is_ours(x: &Tensor) -> bool {
+    x.device().is_cpu() && x.dtype() == candle_core::DType::F32
+}
+
+/// The contiguous f32 values behind a layout.
+fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+    let values = storage.as_slice::<f32>()?;
+    let Some((from, to)) = layout.contiguous_offsets() else {
+        candle_core::bail!("a kernel was given a strided tensor: {:?}", layout.shape())
+    };
+    Ok(&values[from..to])
+}
+
+/// A pointer that tasks of one operator share, each writing its own rows.
+#[derive(Clone, Copy)]
+struct Shared(*mut f32);
+
+#[expect(unsafe_code, reason = "rows of one output are written by several threads")]
+// SAFETY: every task writes a range of rows that no other task touches.
+unsafe impl Send for Shared {}
+#[expect(unsafe_code, reason = "rows of one output are written by several threads")]
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// The address `offset` elements in.
+    #[expect(unsafe_code, reason = "pointer arithmetic of the operators")]
+    fn at(self, offset: usize) -> *mut f32 {
+        // SAFETY: callers stay inside the output they allocated.
+        unsafe { self.0.add(offset) }
+    }
+}
+
+/// `dst = keep·dst + scale·lhs·rhs` on raw row-major views; strides are in elements.
+#[derive(Clone, Copy)]
+struct Product {
+    /// Rows of the result, columns of the result, inner length.
+    size: [usize; 3],
+    /// Distance between rows of the result.
+    dst_row: usize,
+    /// Whether the result is added to what is there.
+    keep: bool,
+    /// Distance between rows of the left side.
+    lhs_row: usize,
+    /// Distances between columns and between rows of the right side.
+    rhs: [usize; 2],
+    /// Factor on the product.
+    scale: f32,
+    /// Whether the whole thread pool works on this one product.
+    wide: bool,
+}
+
+impl Product {
+    /// Runs the product.
+    ///
+    /// # Safety
+    /// The three pointers must be valid for the rows, columns and strides named, and `dst` must not overlap the others.
+    #[expect(unsafe_code, reason = "the matrix product of the `gemm` crate takes raw pointers")]
+    unsafe fn run(&self, dst: *mut f32, lhs: *const f32, rhs: *const f32) {
+        let [m, n, k] = self.size;
+        let threads = if self.wide { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+        // SAFETY: handed on to the caller.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                k,
+                dst,
+                1,
+                self.dst_row as isize,
+                self.keep,
+                lhs,
+                1,
+                self.lhs_row as isize,
+                rhs,
+                self.rhs[0] as isize,
+                self.rhs[1] as isize,
+                1.0,
+                self.scale,
+                false,
+                false,
+                false,
+                threads,
+            );
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Multi-head attention as a layer.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+
+use super::Linear;
+use crate::kernel::{self, attention::Heads};
+
+/// Widths of an attention layer.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionShape {
+    /// Width of the tokens that ask.
+    pub width: usize,
+    /// Width of the tokens that are asked.
+    pub context: usize,
+    /// Heads, which divide `width`.
+    pub heads: usize,
+}
+
+/// Queries from one sequence, keys and values from another or the same.
+#[derive(Debug, Clone)]
+pub struct Attention {
+    query: Linear,
+    told: KeyValue,
+    output: Linear,
+    heads: usize,
+}
+
+/// The projections of the sequence that is asked; for text they are computed once for a whole walk.
+#[derive(Debug, Clone)]
+pub struct KeyValue {
+    key: Linear,
+    value: Linear,
+}
+
+impl KeyValue {
+    /// # Shapes
+    /// `context` `[B, M, C]` → key and value, each `[B, M, D]`.
+    pub fn project(&self, context: &Tensor) -> Result<[Tensor; 2]> {
+        Ok([self.key.forward(context)?, self.value.forward(context)?])
+    }
+}
+
+impl Attention {
+    /// Reads diffusers' names: `to_q`, `to_k`, `to_v` with or without bias, and `to_out.0`.
+    pub fn new(shape: AttentionShape, bias: bool, vb: &VarBuilder) -> Result<Self> {
+        let AttentionShape { width, context, heads } = shape;
+        let read = if bias { Linear::new } else { Linear::without_bias };
+        Ok(Self {
+            query: read(width, width, &vb.pp("to_q"))?,
+            told: KeyValue {
+                key: read(context, width, &vb.pp("to_k"))?,
+                value: read(context, width, &vb.pp("to_v"))?,
+            },
+            output: Linear::new(width, width, &vb.pp("to_out.0"))?,
+            heads,
+        })
+    }
+
+    /// The part that depends on the context only.
+    pub fn key_value(&self) -> &KeyValue {
+        &self.told
+    }
+
+    /// Every token asks every token.
+    ///
+    /// # Shapes
+    /// `x` `[B, L, D]` → the same.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.over(x, &self.told.project(x)?)
+    }
+
+    /// Every token asks tokens whose keys and values are known.
+    ///
+    /// # Shapes
+    /// `x` `[B, L, D]`, `told` `[B, M, D]` each → as `x`.
+    pub fn over(&self, x: &Tensor, told: &[Tensor; 2]) -> Result<Tensor> {
+        let [key, value] = told;
+        let heads = Heads { count: self.heads, causal: false };
+        self.output.forward(&kernel::attention(&self.query.forward(x)?, key, value, heads)?)
+    }
+}

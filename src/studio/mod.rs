@@ -1,0 +1,231 @@
+//! Requests to pictures: the whole public surface of the engine, blocking and without global state.
+
+mod embedded;
+mod model;
+mod plan;
+mod render;
+mod request;
+mod slot;
+
+pub use model::{DeviceClass, Model, Precision, Source};
+pub use plan::{Engine, ModelId, Plan};
+pub use render::{Start, Visitor, encode, render};
+pub use request::Request;
+pub use slot::{Lease, Residency, Slot};
+
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::artifact::{Frames, Infotext, png};
+use crate::diffusion::Noise;
+use crate::error::{Code, Error, Result};
+use crate::event::Watch;
+use crate::registry::Registry;
+use crate::weights::Weights;
+
+/// Everything that a caller needs: opens models and draws.
+#[derive(Debug, Clone)]
+pub struct Studio {
+    registry: Registry,
+}
+
+/// A finished picture and the recipe that repeats it.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// The pixels.
+    pub frames: Frames,
+    /// The recipe.
+    pub plan: Plan,
+}
+
+impl Studio {
+    /// A studio whose installed models lie in `home/models`.
+    pub fn open(home: &Path) -> Self {
+        Self { registry: Registry::new(home) }
+    }
+
+    /// Opens a model by path or installed name, the embedded one without; only headers and configs are read.
+    ///
+    /// # Errors
+    /// `model_not_found`, and what is wrong with the files.
+    pub fn model(
+        &self,
+        name: Option<&str>,
+        config: Option<&Path>,
+        device: DeviceClass,
+        precision: Precision,
+    ) -> Result<Model> {
+        let Some(name) = name else { return Model::open(Source::Embedded, device, precision) };
+        let path = self.registry.find(name)?;
+        Model::open(Source::Path(&path, config), device, precision)
+    }
+
+    /// Draws what is asked for, handing over each picture as it is finished.
+    ///
+    /// # Errors
+    /// `invalid_argument` before any work; `cancelled`, after which what was handed over stays; what `finished` says.
+    pub fn generate(
+        &self,
+        model: &mut Model,
+        request: &Request,
+        watch: &mut Watch<'_>,
+        finished: impl FnMut(usize, &Picture) -> Result<()>,
+    ) -> Result<()> {
+        let count = request.count.unwrap_or(1);
+        if !(1..=request::COUNT).contains(&count) {
+            let message = format!("count {count} is not from 1 to {}", request::COUNT);
+            return Err(Error::argument("count", message));
+        }
+        let mut plan = Plan::settle(request, model.card(), &model.engine().clone(), watch)?;
+        let given = request.latents.as_deref().map(|file| given_latents(file, &plan, model)).transpose()?;
+        plan.latents_sha256 = given.as_ref().map(|(_, digest)| digest.clone());
+        draw(model, &plan, (count, given.map(|(latents, _)| latents)), watch, finished)
+    }
+
+    /// Draws a recipe again.
+    ///
+    /// # Errors
+    /// `model_incompatible` if the weights are not the recipe's; `invalid_argument` if it began from given latents
+    /// and these are not they.
+    pub fn repeat(
+        &self,
+        model: &mut Model,
+        mut plan: Plan,
+        latents: Option<&Path>,
+        watch: &mut Watch<'_>,
+        finished: impl FnMut(usize, &Picture) -> Result<()>,
+    ) -> Result<()> {
+        let wanted = std::mem::take(&mut plan.model.sha256);
+        if wanted != *model.digests()? {
+            let message = format!("the picture was made with other weights ({}) than `{}`", plan.model.name, model.engine().model);
+            return Err(Error::new(Code::ModelIncompatible, message).hint("name the model of the picture with -m"));
+        }
+        let given = latents.map(|file| given_latents(file, &plan, model)).transpose()?;
+        let digest = given.as_ref().map(|(_, digest)| digest.clone());
+        if digest != plan.latents_sha256 {
+            let message = if plan.latents_sha256.is_some() {
+                "the picture began from given latents, and these are not they"
+            } else {
+                "the picture began from its seed, not from given latents"
+            };
+            return Err(Error::argument("latents", message));
+        }
+        if (plan.dtype.as_str(), plan.device.as_str()) != (&model.engine().dtype, &model.engine().device) {
+            watch.note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
+        }
+        draw(model, &plan, (1, given.map(|(latents, _)| latents)), watch, finished)
+    }
+}
+
+/// One picture after the other, seeds counting up; the prompt is read once.
+fn draw(
+    model: &mut Model,
+    plan: &Plan,
+    (count, latents): (usize, Option<Tensor>),
+    watch: &mut Watch<'_>,
+    mut finished: impl FnMut(usize, &Picture) -> Result<()>,
+) -> Result<()> {
+    model.begin_digests();
+    let told = encode(plan, model, watch)?;
+    let shape = plan.latent(model.card());
+    for index in 0..count {
+        let mut plan = Plan { seed: plan.seed.wrapping_add(index as u64), ..plan.clone() };
+        let residency = if index + 1 < count { Residency::Stay } else { Residency::Phase };
+        let start = match &latents {
+            Some(latents) => Start { latents: latents.clone(), noise: Noise::seeded(plan.seed, shape[0]) },
+            None => plan.start(shape)?,
+        };
+        let frames = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;
+        plan.model.sha256.clone_from(model.digests()?);
+        finished(index, &Picture { frames, plan })?;
+    }
+    Ok(())
+}
+
+/// The tensor `latents` of a safetensors file and the sha256 of the file.
+fn given_latents(file: &Path, plan: &Plan, model: &Model) -> Result<(Tensor, String)> {
+    let weights = Weights::open(file).map_err(|error| Error { param: Some("latents".into()), ..error })?;
+    let shape = plan.latent(model.card());
+    let latents = weights
+        .tensor("latents", Some(&shape), DType::F32, &Device::Cpu)
+        .map_err(|error| Error { param: Some("latents".into()), ..error })?;
+    Ok((latents, weights.digest().to_owned()))
+}
+
+/// The PNG keyword of the recipe.
+const RECIPE: &str = "latentia";
+
+impl Picture {
+    /// The bytes of a PNG file, with the recipe as web UIs read it (`parameters`) and as we do (`latentia`).
+    ///
+    /// # Errors
+    /// `internal` if the pixels cannot be encoded.
+    pub fn png(&self, metadata: bool) -> Result<Vec<u8>> {
+        let Some(picture) = self.frames.pictures().first() else {
+            return Err(Error::internal("a picture without pixels"));
+        };
+        if !metadata {
+            return png::encode(picture, &[]);
+        }
+        let recipe = serde_json::to_string(&self.plan).map_err(|e| Error::internal("a recipe has no JSON").because(e))?;
+        let infotext = self.infotext()?.to_string();
+        png::encode(picture, &[("parameters", &infotext), (RECIPE, &recipe)])
+    }
+
+    /// The recipe in the words of web UIs.
+    fn infotext(&self) -> Result<Infotext> {
+        let plan = &self.plan;
+        let mut extra = Vec::new();
+        if plan.clip_skip > 0 {
+            // Web UIs count from the last layer, which is 1.
+            extra.push(("Clip skip".to_owned(), (plan.clip_skip + 1).to_string()));
+        }
+        if plan.guidance_rescale > 0.0 {
+            extra.push(("CFG rescale".to_owned(), plan.guidance_rescale.to_string()));
+        }
+        extra.push(("Version".to_owned(), format!("latentia {}", plan.version)));
+        let (sampler, schedule) = plan.settings()?.spoken();
+        let pixels = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+        Ok(Infotext {
+            prompt: plan.prompt.clone(),
+            negative: plan.negative_prompt.clone(),
+            steps: Some(plan.steps),
+            sampler: Some(sampler),
+            schedule: schedule.map(str::to_owned),
+            guidance: Some(plan.guidance),
+            seed: Some(plan.seed),
+            size: Some((pixels(plan.width), pixels(plan.height))),
+            model_hash: Some(plan.model.digest().chars().take(10).collect()),
+            model: Some(plan.model.name.clone()),
+            extra,
+        })
+    }
+}
+
+impl Plan {
+    /// The recipe in a picture that latentia drew.
+    ///
+    /// # Errors
+    /// `file_not_found`, `image_corrupt`; `invalid_argument` if the picture has no recipe.
+    pub fn from_picture(picture: &Path) -> Result<Self> {
+        let texts = png::texts(&read_picture(picture)?)?;
+        let Some((_, recipe)) = texts.iter().find(|(keyword, _)| keyword == RECIPE) else {
+            return Err(Error::argument("from", "the picture has no recipe of latentia")
+                .hint("pictures drawn with --no-metadata, and those of other programs, cannot be repeated"));
+        };
+        serde_json::from_str(recipe).map_err(|error| Error::argument("from", "the picture's recipe is damaged").because(error))
+    }
+}
+
+/// The bytes of a picture that someone names.
+fn read_picture(path: &Path) -> Result<Vec<u8>> {
+    const LIMIT: u64 = 20 << 20;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let size = std::fs::metadata(path).map(|file| file.len());
+    if size.as_ref().is_ok_and(|&size| size > LIMIT) {
+        return Err(Error::new(Code::PayloadTooLarge, format!("`{name}` has more than {LIMIT} bytes")));
+    }
+    size.and_then(|_| std::fs::read(path))
+        .map_err(|error| Error::new(Code::FileNotFound, format!("`{name}` cannot be read")).because(error))
+}

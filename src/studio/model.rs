@@ -1,0 +1,188 @@
+//! A model with its parts in slots: opened when a phase begins, gone when it ends.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use candle_core::{DType, Device};
+
+use super::Slot;
+use super::plan::Engine;
+use crate::codec::Codec;
+use crate::error::{Code, Error, Result};
+use crate::family::{Card, Conditioner, Denoiser, Parts, Place, Variant, recognise};
+
+/// A recognised model, nothing of it loaded yet.
+pub struct Model {
+    /// What reads the prompt.
+    pub text: Slot<dyn Conditioner>,
+    /// What takes noise away.
+    pub network: Slot<dyn Denoiser>,
+    /// What makes pixels of latents.
+    pub codec: Slot<dyn Codec>,
+    variant: Arc<dyn Variant>,
+    parts: Arc<Parts>,
+    engine: Engine,
+    digests: Digests,
+}
+
+/// The weights' digests, computed while the network works.
+enum Digests {
+    Unasked,
+    Running(JoinHandle<Result<BTreeMap<String, String>>>),
+    Known(BTreeMap<String, String>),
+}
+
+/// Components whose weights decide a picture.
+const COMPONENTS: &[&str] = &["text_encoder", "unet", "vae"];
+
+/// The devices a model can be asked to run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceClass {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// The first NVIDIA device.
+    Cuda,
+    /// Apple's device.
+    Metal,
+}
+
+impl DeviceClass {
+    /// Its name on the command line and in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Metal => "metal",
+        }
+    }
+
+    fn open(self) -> Result<Device> {
+        let device = match self {
+            Self::Cpu => Ok(Device::Cpu),
+            Self::Cuda => Device::new_cuda(0),
+            Self::Metal => Device::new_metal(0),
+        };
+        device.map_err(|error| {
+            Error::new(Code::DeviceUnavailable, format!("the device {} cannot be used", self.name()))
+                .because(error)
+                .hint(format!("take --device cpu, or a build with --features {} on a machine that has one", self.name()))
+        })
+    }
+}
+
+/// How weights are kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// As they are on disk where that is half precision, else f32.
+    #[default]
+    Auto,
+    /// Four bytes.
+    F32,
+    /// Two bytes, IEEE.
+    F16,
+    /// Two bytes, the range of f32.
+    Bf16,
+}
+
+impl Precision {
+    fn of(self, parts: &Parts) -> Result<DType> {
+        Ok(match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+            Self::Auto => parts.weights("unet")?.half_precision().unwrap_or(DType::F32),
+        })
+    }
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// The model in the binary.
+    Embedded,
+    /// A folder or a file, and a folder of configs for a file whose shapes cannot tell.
+    Path(&'a Path, Option<&'a Path>),
+}
+
+impl Model {
+    /// Opens headers and configs and recognises the family; weights come later.
+    ///
+    /// # Errors
+    /// What is wrong with the files; `device_unavailable`.
+    pub fn open(source: Source<'_>, device: DeviceClass, precision: Precision) -> Result<Self> {
+        let (parts, name) = match source {
+            Source::Embedded => (super::embedded::parts()?, super::embedded::NAME.to_owned()),
+            Source::Path(path, config) => {
+                let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+                (Parts::open(path, config)?, name.unwrap_or_else(|| "model".into()))
+            }
+        };
+        Self::from_parts(parts, &name, device, precision)
+    }
+
+    /// Recognises a model whose files are open.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_parts(parts: Parts, name: &str, device: DeviceClass, precision: Precision) -> Result<Self> {
+        let variant: Arc<dyn Variant> = recognise(&parts)?.into();
+        let dtype = precision.of(&parts)?;
+        let engine = Engine { model: name.into(), dtype: dtype.as_str().into(), device: device.name().into() };
+        Ok(Self::assemble(Arc::new(parts), variant, Place { device: device.open()?, dtype }, engine))
+    }
+
+    fn assemble(parts: Arc<Parts>, variant: Arc<dyn Variant>, at: Place, engine: Engine) -> Self {
+        let part = || (Arc::clone(&parts), Arc::clone(&variant), at.clone());
+        let (text, network, codec) = (part(), part(), part());
+        Self {
+            text: Slot::new(move || text.1.conditioner(&text.0, &text.2)),
+            network: Slot::new(move || network.1.denoiser(&network.0, &network.2)),
+            codec: Slot::new(move || codec.1.codec(&codec.0, &codec.2)),
+            digests: Digests::Unasked,
+            variant,
+            parts,
+            engine,
+        }
+    }
+
+    /// All facts about it.
+    pub fn card(&self) -> &Card {
+        self.variant.card()
+    }
+
+    /// Its name, dtype and device, as a plan says them.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Begins to read the weights once for their digests, beside the network's work.
+    pub fn begin_digests(&mut self) {
+        if matches!(self.digests, Digests::Unasked) {
+            let parts = Arc::clone(&self.parts);
+            let work = move || Ok(parts.digests(COMPONENTS)?.into_iter().collect());
+            self.digests = Digests::Running(std::thread::spawn(work));
+        }
+    }
+
+    /// sha256 of each component's weights; waits for what [`Self::begin_digests`] began.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn digests(&mut self) -> Result<&BTreeMap<String, String>> {
+        self.begin_digests();
+        self.digests = match std::mem::replace(&mut self.digests, Digests::Unasked) {
+            Digests::Running(work) => {
+                let died = |_| Error::internal("the thread that reads the weights' digests died");
+                Digests::Known(work.join().map_err(died)??)
+            }
+            other => other,
+        };
+        match &self.digests {
+            Digests::Known(known) => Ok(known),
+            _ => Err(Error::internal("the digests are not known")),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! CLIP's text network: CLIP-L of SD 1.x, `OpenCLIP` H of SD 2.x.
+
+use candle_core::{DType, IndexOp, Result, Tensor};
+use candle_nn::VarBuilder;
+
+use super::{Features, TextEncoder, Tokens};
+use crate::error::{self, Code, Error};
+use crate::nn::{Activation, Heads, LayerNorm, Linear, activation_dtype, attend};
+use crate::weights::Config;
+use crate::weights::Inventory;
+
+/// Sizes of a text network.
+#[derive(Debug, Clone)]
+pub struct ClipConfig {
+    /// Ids of the vocabulary.
+    pub vocabulary: usize,
+    /// Positions, and so the longest prompt.
+    pub positions: usize,
+    /// Width of a token.
+    pub width: usize,
+    /// Width inside the two-layer map.
+    pub inner: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Heads.
+    pub heads: usize,
+    /// What stands between the two maps.
+    pub activation: Activation,
+    /// Epsilon of the norms.
+    pub eps: f64,
+    /// The id that ends a prompt; `None` takes the largest id, as old configs (2) meant it.
+    pub end: Option<u32>,
+}
+
+impl ClipConfig {
+    /// Reads transformers' `config.json`.
+    ///
+    /// # Errors
+    /// `config_invalid` naming the key.
+    pub fn read(config: &Config) -> error::Result<Self> {
+        let name = config.opt_text("hidden_act")?.unwrap_or("quick_gelu").to_owned();
+        let activation = Activation::named(&name).ok_or_else(|| config.invalid("hidden_act", "quick_gelu or gelu"))?;
+        let this = Self {
+            vocabulary: config.usize("vocab_size", 1..=1 << 22)?,
+            positions: config.usize("max_position_embeddings", 1..=4096)?,
+            width: config.usize("hidden_size", 1..=1 << 14)?,
+            inner: config.usize("intermediate_size", 1..=1 << 16)?,
+            layers: config.usize("num_hidden_layers", 1..=256)?,
+            heads: config.usize("num_attention_heads", 1..=256)?,
+            activation,
+            eps: config.opt_number("layer_norm_eps", f64::MIN..=f64::MAX)?.unwrap_or(1e-5),
+            end: config.opt_usize("eos_token_id", 0..=1 << 22)?.filter(|&id| id != 2).map(|id| id as u32),
+        };
+        if this.width % this.heads != 0 {
+            return Err(config.invalid("num_attention_heads", "a divisor of hidden_size"));
+        }
+        Ok(this)
+    }
+}
+
+impl ClipConfig {
+    /// Reads the network off its tensors: 64 channels a head; CLIP-L (768) has the quick GELU, `OpenCLIP` the exact one.
+    ///
+    /// # Errors
+    /// `model_incompatible` if the tensors are no such network, with the remedy of giving its config.
+    ///
+    /// # Source
+    /// `models.md` 2.1: the published configs of the text encoders of SD 1.5 and 2.1.
+    pub fn from_shapes(inventory: &Inventory) -> error::Result<Self> {
+        let unlike = |what: String| {
+            Error::new(Code::ModelIncompatible, format!("the text encoder's shapes cannot tell its config: {what}"))
+                .hint("give the folder of its configs with --config")
+        };
+        let shape = |name: &str| match inventory.shape(name) {
+            Some(&[rows, columns]) => Ok((rows, columns)),
+            _ => Err(unlike(format!("no tensor `{name}`"))),
+        };
+        let (vocabulary, width) = shape("text_model.embeddings.token_embedding.weight")?;
+        if width % 64 != 0 || width < 512 {
+            return Err(unlike(format!("a width of {width} is not CLIP's")));
+        }
+        Ok(Self {
+            vocabulary,
+            positions: shape("text_model.embeddings.position_embedding.weight")?.0,
+            width,
+            inner: shape("text_model.encoder.layers.0.mlp.fc1.weight")?.0,
+            layers: inventory.blocks("text_model.encoder.layers"),
+            heads: width / 64,
+            activation: if width == 768 { Activation::QuickGelu } else { Activation::Gelu },
+            eps: 1e-5,
+            end: None,
+        })
+    }
+}
+
+/// The text network.
+pub struct ClipText {
+    tokens: Tensor,    // [V, D]
+    positions: Tensor, // [P, D]
+    layers: Vec<Layer>,
+    norm: LayerNorm,
+    config: ClipConfig,
+    dtype: DType,
+}
+
+impl ClipText {
+    /// Reads transformers' names below `text_model`.
+    pub fn new(config: &ClipConfig, vb: &VarBuilder) -> Result<Self> {
+        let vb = vb.pp("text_model");
+        let embeddings = vb.pp("embeddings");
+        let layer = |i: usize| Layer::new(config, &vb.pp(format!("encoder.layers.{i}")));
+        Ok(Self {
+            tokens: embeddings.get((config.vocabulary, config.width), "token_embedding.weight")?,
+            positions: embeddings
+                .get((config.positions, config.width), "position_embedding.weight")?
+                .to_dtype(activation_dtype(&vb))?,
+            layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
+            norm: LayerNorm::new(config.width, config.eps, &vb.pp("final_layer_norm"))?,
+            config: config.clone(),
+            dtype: activation_dtype(&vb),
+        })
+    }
+
+    /// A hidden state after the final norm, as `clip_skip` wants it.
+    ///
+    /// # Shapes
+    /// `[B, L, D]` → the same.
+    pub fn finish(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.norm.forward(hidden)
+    }
+
+    /// How many layers there are to skip.
+    pub fn layers(&self) -> usize {
+        self.layers.len()
+    }
+}
+
+impl TextEncoder for ClipText {
+    fn encode(&self, prompts: &[Tokens]) -> Result<Features> {
+        let length = prompts.first().map_or(0, |tokens| tokens.ids.len());
+        let ids: Vec<u32> = prompts.iter().flat_map(|tokens| &tokens.ids).copied().collect();
+        let ids = Tensor::from_vec(ids, prompts.len() * length, self.tokens.device())?;
+        let words = self.tokens.index_select(&ids, 0)?.to_dtype(self.dtype)?;
+        let words = words.reshape((prompts.len(), length, self.config.width))?;
+        let mut x = words.broadcast_add(&self.positions.narrow(0, 0, length)?)?; // [B, L, D]
+        let mut hidden = vec![x.clone()];
+        for layer in &self.layers {
+            x = layer.forward(&x)?;
+            hidden.push(x.clone());
+        }
+        let last = self.norm.forward(&x)?;
+        let pooled = prompts
+            .iter()
+            .enumerate()
+            .map(|(row, tokens)| last.i((row, self.position_of_end(tokens))))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Features { hidden, last, pooled: Tensor::stack(&pooled, 0)? })
+    }
+}
+
+impl ClipText {
+    /// Where the token stands that speaks for the prompt: the first end, or the first of the largest ids.
+    fn position_of_end(&self, tokens: &Tokens) -> usize {
+        let wanted = self.config.end.or_else(|| tokens.ids.iter().max().copied());
+        tokens.ids.iter().position(|&id| Some(id) == wanted).unwrap_or(0)
+    }
+}
+
+/// Norm, attention to what came before, norm, two-layer map; both added to what came in.
+struct Layer {
+    norm1: LayerNorm,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    norm2: LayerNorm,
+    widen: Linear,
+    narrow: Linear,
+    activation: Activation,
+    heads: Heads,
+}
+
+impl Layer {
+    fn new(config: &ClipConfig, vb: &VarBuilder) -> Result<Self> {
+        let &ClipConfig { width, inner, eps, activation, heads, .. } = config;
+        let (attention, map) = (vb.pp("self_attn"), vb.pp("mlp"));
+        Ok(Self {
+            norm1: LayerNorm::new(width, eps, &vb.pp("layer_norm1"))?,
+            query: Linear::new(width, width, &attention.pp("q_proj"))?,
+            key: Linear::new(width, width, &attention.pp("k_proj"))?,
+            value: Linear::new(width, width, &attention.pp("v_proj"))?,
+            output: Linear::new(width, width, &attention.pp("out_proj"))?,
+            norm2: LayerNorm::new(width, eps, &vb.pp("layer_norm2"))?,
+            widen: Linear::new(width, inner, &map.pp("fc1"))?,
+            narrow: Linear::new(inner, width, &map.pp("fc2"))?,
+            activation,
+            heads: Heads { count: heads, causal: true },
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let h = self.norm1.forward(x)?;
+        let (q, k, v) = (self.query.forward(&h)?, self.key.forward(&h)?, self.value.forward(&h)?);
+        let x = (x + self.output.forward(&attend(&q, &k, &v, self.heads)?)?)?;
+        let h = self.widen.forward(&self.norm2.forward(&x)?)?;
+        &x + self.narrow.forward(&self.activation.forward(&h)?)?
+    }
+}
