@@ -3,5 +3,6 @@
 pub mod error;
 pub mod event;
 
+pub mod artifact;
 pub mod diffusion;
 pub mod weights;

@@ -18,7 +18,7 @@ mod source;
 pub mod synthetic;
 
 pub use config::{Config, read_json};
-pub use dialect::{Single, vae};
+pub use dialect::{Single, TextEncoder, vae};
 pub use folder::{Component, Embedded, Folder};
 pub use inventory::{Inventory, Scalar, TensorInfo};
 pub use source::{Weights, recover};
