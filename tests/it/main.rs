@@ -1,4 +1,5 @@
 //! Everything that is tested from outside, in one binary.
 
 mod fixtures;
+mod picture;
 mod weights;
