@@ -128,11 +128,14 @@ impl Folder {
     /// A small file of a component, such as `vocab.json` of `tokenizer`.
     ///
     /// # Errors
-    /// `file_not_found`, `path_denied` for a name that is a path, `config_invalid` above 64 MiB.
+    /// `file_not_found`, `path_denied` for a name that is a path, `tokenizer_invalid` above 64 MiB.
     pub fn file(&self, name: &str, file: &str) -> Result<Cow<'static, [u8]>> {
         check_plain(name)?;
         check_plain(file)?;
-        self.root.file(&format!("{name}/{file}"), limits::TOKENIZER_BYTES)
+        self.root.file(&format!("{name}/{file}"), limits::TOKENIZER_BYTES).map_err(|error| match error.code {
+            Code::ConfigInvalid => Error { code: Code::TokenizerInvalid, ..error },
+            _ => error,
+        })
     }
 
     /// The weights of a component: one file or all its shards.

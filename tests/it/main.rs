@@ -1,5 +1,6 @@
 //! Everything that is tested from outside, in one binary.
 
 mod fixtures;
+mod hostile;
 mod picture;
 mod weights;
