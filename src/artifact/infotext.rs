@@ -64,7 +64,8 @@ impl Infotext {
         let second = lines.iter().position(|line| line.starts_with(NEGATIVE)).unwrap_or(lines.len());
         let (prompt, negative) = lines.split_at(second);
         info.prompt = prompt.join("\n");
-        info.negative = negative.join("\n").trim_start_matches(NEGATIVE).trim_start().to_owned();
+        let negative = negative.join("\n");
+        negative.strip_prefix(NEGATIVE).unwrap_or_default().trim_start().clone_into(&mut info.negative);
         info
     }
 

@@ -216,11 +216,8 @@ fn check_class(index: &Config) -> Result<&str> {
 /// Reads one entry of the index: a pair of library and class; `None` for a setting, and for a part that is not there.
 fn component(name: &str, value: &Value) -> Result<Option<Component>> {
     let Some([library, class]) = value.as_array().map(Vec::as_slice) else { return Ok(None) };
-    let (library, class) = match (library, class) {
-        (Value::String(library), Value::String(class)) => (library, class),
-        // A part that the pipeline could have and has not: two nulls.
-        _ => return Ok(None),
-    };
+    // A part that the pipeline could have and has not is two nulls.
+    let (Value::String(library), Value::String(class)) = (library, class) else { return Ok(None) };
     check_plain(name)?;
     if !is_identifier(class) || !library.split('.').all(is_identifier) {
         return Err(denied());

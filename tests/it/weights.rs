@@ -122,7 +122,8 @@ fn formula_weights_are_the_same_in_memory_and_on_disk() {
     assert!(only.tensor("a.weight", Some(&[1]), DType::F32, &Device::Cpu).is_err());
 }
 
-const TOY: [f32; 6] = [-0.007409692, -0.242481828, 0.016633391, -0.099521756, 0.921046376, -0.610158563];
+const TOY: [f32; 6] =
+    [-0.007_409_692, -0.242_481_83, 0.016_633_391, -0.099_521_756, 0.921_046_4, -0.610_158_56];
 
 #[test]
 fn what_a_network_cannot_get_names_file_tensor_and_shapes() {
