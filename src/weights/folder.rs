@@ -141,11 +141,14 @@ impl Folder {
     /// A small file of a component, such as `vocab.json` of `tokenizer`.
     ///
     /// # Errors
-    /// `file_not_found`, `path_denied` for a name that is a path, `config_invalid` above 64 MiB.
+    /// `file_not_found`, `path_denied` for a name that is a path, `tokenizer_invalid` above 64 MiB.
     pub fn file(&self, name: &str, file: &str) -> Result<Cow<'static, [u8]>> {
         check_plain(name)?;
         check_plain(file)?;
-        self.root.file(&format!("{name}/{file}"), limits::TOKENIZER_BYTES)
+        self.root.file(&format!("{name}/{file}"), limits::TOKENIZER_BYTES).map_err(|error| match error.code {
+            Code::ConfigInvalid => Error { code: Code::TokenizerInvalid, ..error },
+            _ => error,
+        })
     }
 
     /// The weights of a component: one file or all its shards.
@@ -226,11 +229,8 @@ fn check_class(index: &Config) -> Result<&str> {
 /// Reads one entry of the index: a pair of library and class; `None` for a setting, and for a part that is not there.
 fn component(name: &str, value: &Value) -> Result<Option<Component>> {
     let Some([library, class]) = value.as_array().map(Vec::as_slice) else { return Ok(None) };
-    let (library, class) = match (library, class) {
-        (Value::String(library), Value::String(class)) => (library, class),
-        // A part that the pipeline could have and has not: two nulls.
-        _ => return Ok(None),
-    };
+    // A part that the pipeline could have and has not is two nulls.
+    let (Value::String(library), Value::String(class)) = (library, class) else { return Ok(None) };
     check_plain(name)?;
     if !is_identifier(class) || !library.split('.').all(is_identifier) {
         return Err(denied());

@@ -18,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::config::read_json;
-use super::inventory::{Inventory, Scalar};
+use super::inventory::{Inventory, Scalar, too_many};
 use super::{decode, limits, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
 
@@ -98,7 +98,7 @@ fn open_file(path: &Path, label: &str) -> Result<File> {
     })?;
     if !metadata.is_file() {
         let message = format!("`{label}` is not a regular file");
-        return Err(Error::new(Code::UnsupportedFormat, message).hint("give the path of a .safetensors file"));
+        return Err(Error::new(Code::UnsupportedFormat, message));
     }
     File::open(path).map_err(|error| unreadable(label, error))
 }
@@ -157,7 +157,8 @@ impl Weights {
     /// place, by the formula of [`super::synthetic`].
     ///
     /// With `shapes`, those tensors are there and no others. Without, whatever is asked for is there in the shape
-    /// that was asked for, so that a network of any size can be built.
+    /// that was asked for, so that a network of any size can be built; only `contains_tensor` says no, so that what
+    /// is optional stays away.
     pub fn synthetic(seed: u64, shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
         let inventory = synthetic::inventory(shapes);
         Self::assemble(Store::Formula(seed), inventory, "synthetic")
@@ -326,6 +327,9 @@ fn shard_index(bytes: &[u8], label: &str) -> Result<Vec<(String, String)>> {
     let invalid =
         || Error::new(Code::ConfigInvalid, format!("`{label}`: `weight_map` must map names to files"));
     let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(invalid)?;
+    if map.len() > limits::TENSORS {
+        return Err(too_many(label));
+    }
     let pair = |(tensor, file): (&String, &Value)| {
         let file = file.as_str().ok_or_else(invalid)?;
         if !is_plain(file) {

@@ -4,3 +4,6 @@ mod fixtures;
 mod golden;
 mod golden_pipelines;
 mod golden_tokenizers;
+mod hostile;
+mod picture;
+mod weights;

@@ -1,4 +1,4 @@
-//! The text encoder: CLIP is named as we name it but for a prefix; OpenCLIP is named by other people.
+//! The text encoder: CLIP is named as we name it but for a prefix; `OpenCLIP` is named by other people.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{Renamed, TextEncoder};
 use crate::error::{Code, Error, Result};
 use crate::weights::inventory::{Inventory, TensorInfo};
 
-/// The full depth and the width of OpenCLIP ViT-H, whose last block Stable Diffusion 2 does not use.
+/// The full depth and the width of `OpenCLIP` ViT-H, whose last block Stable Diffusion 2 does not use.
 ///
 /// # Source
 /// `mlfoundations/open_clip src/open_clip/model_configs/ViT-H-14.json`, MIT; "penultimate" in

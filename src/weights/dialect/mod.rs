@@ -5,7 +5,7 @@
 //! Which block is which is read off the names that are there, never assumed from a family.
 //!
 //! # Source
-//! The two sets of names: `CompVis/stable-diffusion@21f890f ldm/modules` (CreativeML Open RAIL-M, read only),
+//! The two sets of names: `CompVis/stable-diffusion@21f890f ldm/modules` (`CreativeML` Open RAIL-M, read only),
 //! `mlfoundations/open_clip src/open_clip/transformer.py` (MIT), `huggingface/diffusers@v0.42.1 src/diffusers/models`
 //! (Apache-2.0), checked tensor by tensor against the fixtures.
 
@@ -188,7 +188,7 @@ pub fn vae(weights: Weights) -> Weights {
     modern_attention(weights)
 }
 
-/// The attention of an autoencoder as diffusers 0.18 and later names it; older folders say `query`, `proj_attn` …
+/// The attention of an autoencoder as diffusers names it now; older folders say `query`, `proj_attn` …
 ///
 /// # Source
 /// `huggingface/diffusers@v0.42.1 src/diffusers/models/modeling_utils.py`, deprecated attention blocks, Apache-2.0.

@@ -130,3 +130,68 @@ fn rename_one(name: &str, steps: &BTreeMap<String, (String, Step)>) -> Option<St
     let (path, step) = steps.get(&module[..end])?;
     Some(format!("{path}.{}.{parameter}", step.module(&module[end + 1..])?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::inventory::{Scalar, TensorInfo};
+
+    /// Stable Diffusion 1.5 in full depth, a weight for each step: levels of two blocks, the last without attention.
+    fn sd15() -> Inventory {
+        let mut names = vec!["input_blocks.0.0.weight".to_owned()];
+        for block in 1..12 {
+            if block % 3 == 0 {
+                names.push(format!("input_blocks.{block}.0.op.weight"));
+                continue;
+            }
+            names.push(format!("input_blocks.{block}.0.in_layers.0.weight"));
+            if block < 9 {
+                names.push(format!("input_blocks.{block}.1.proj_in.weight"));
+            }
+        }
+        for block in 0..12 {
+            names.push(format!("output_blocks.{block}.0.in_layers.0.weight"));
+            if block > 2 {
+                names.push(format!("output_blocks.{block}.1.proj_in.weight"));
+            }
+            if block % 3 == 2 && block < 11 {
+                let child = if block > 2 { 2 } else { 1 };
+                names.push(format!("output_blocks.{block}.{child}.conv.weight"));
+            }
+        }
+        for (child, module) in ["in_layers.0", "proj_in", "in_layers.0"].into_iter().enumerate() {
+            names.push(format!("middle_block.{child}.{module}.weight"));
+        }
+        let tensor = TensorInfo { scalar: Scalar::F16, shape: vec![1], file: 0, range: 0..2 };
+        Inventory {
+            tensors: names.into_iter().map(|name| (name, tensor.clone())).collect(),
+            ..Inventory::default()
+        }
+    }
+
+    #[test]
+    fn every_step_of_a_real_depth_finds_its_level() {
+        let inventory = sd15();
+        let steps = steps(&inventory);
+        for (old, new) in [
+            ("input_blocks.1.0", "down_blocks.0.resnets.0"),
+            ("input_blocks.3.0", "down_blocks.0.downsamplers.0"),
+            ("input_blocks.4.1", "down_blocks.1.attentions.0"),
+            ("input_blocks.8.1", "down_blocks.2.attentions.1"),
+            ("input_blocks.11.0", "down_blocks.3.resnets.1"),
+            ("middle_block.1", "mid_block.attentions.0"),
+            ("middle_block.2", "mid_block.resnets.1"),
+            ("output_blocks.2.1", "up_blocks.0.upsamplers.0"),
+            ("output_blocks.3.1", "up_blocks.1.attentions.0"),
+            ("output_blocks.8.2", "up_blocks.2.upsamplers.0"),
+            ("output_blocks.10.0", "up_blocks.3.resnets.1"),
+            ("output_blocks.11.1", "up_blocks.3.attentions.2"),
+        ] {
+            assert_eq!(steps[old].0, new);
+        }
+        let renamed = rename(&inventory);
+        assert_eq!(renamed.strays, [""; 0]);
+        assert_eq!(renamed.inventory.tensors.len(), inventory.tensors.len(), "no two share a name");
+        assert_eq!(renamed.inventory.blocks("up_blocks"), 4);
+    }
+}
