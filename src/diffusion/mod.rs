@@ -23,6 +23,7 @@ mod names;
 mod noise;
 mod ramp;
 mod reader;
+mod recipe;
 mod sampler;
 mod schedule;
 mod settings;
