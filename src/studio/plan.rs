@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::request::{PROMPT_BYTES, Request, SIDE, STEPS};
-use crate::diffusion::{Options, Settings};
+use crate::diffusion::{Class, Options, Settings};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::{Card, Prompt};
@@ -131,7 +131,8 @@ impl Plan {
             guidance_rescale,
             sampler: request.sampler.clone().unwrap_or_else(|| settings.class().to_string()),
             scheduler: settings.to_json(),
-            eta: request.eta,
+            // Pipelines of diffusers walk TCD with eta 0 unless told otherwise; its own default is another.
+            eta: request.eta.or((settings.class() == Class::Tcd).then_some(0.0)),
             clip_skip,
             seed: request.seed.unwrap_or(0),
             latents_sha256: None,

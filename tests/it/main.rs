@@ -5,5 +5,6 @@ mod golden;
 mod golden_pipelines;
 mod golden_tokenizers;
 mod hostile;
+mod hostile_models;
 mod picture;
 mod weights;
