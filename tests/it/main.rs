@@ -1,5 +1,6 @@
 //! Everything that is tested from outside, in one binary.
 
+mod command;
 mod fixtures;
 mod golden;
 mod golden_pipelines;
