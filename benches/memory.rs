@@ -17,7 +17,9 @@ const LIMITS: [(&str, f64); 2] = [("f16", 6.0), ("f32", 8.0)];
 const STEPS: usize = 2;
 
 fn main() {
-    if let Some(dtype) = std::env::args().find_map(|argument| argument.strip_prefix("--child=").map(str::to_owned)) {
+    if let Some(dtype) =
+        std::env::args().find_map(|argument| argument.strip_prefix("--child=").map(str::to_owned))
+    {
         draw(if dtype == "f16" { Precision::F16 } else { Precision::F32 });
         return;
     }
@@ -28,7 +30,9 @@ fn main() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let peak: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
         let took = began.elapsed().as_secs_f64();
-        println!("sd15 512x512, {dtype} weights, {STEPS} steps: peak {peak:.2} GB of {limit} allowed, {took:.0} s");
+        println!(
+            "sd15 512x512, {dtype} weights, {STEPS} steps: peak {peak:.2} GB of {limit} allowed, {took:.0} s"
+        );
         assert!(peak <= limit, "{dtype} weights took {peak:.2} GB");
     }
 }

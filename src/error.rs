@@ -218,9 +218,9 @@ impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Self {
         use candle_core::Error as Candle;
         match error {
-            Candle::Context { inner, .. } | Candle::WithPath { inner, .. } | Candle::WithBacktrace { inner, .. } => {
-                Self::from(*inner)
-            }
+            Candle::Context { inner, .. }
+            | Candle::WithPath { inner, .. }
+            | Candle::WithBacktrace { inner, .. } => Self::from(*inner),
             Candle::WrappedContext { wrapped, context } => match wrapped.downcast::<Self>() {
                 Ok(ours) => *ours,
                 Err(wrapped) => Self::unforeseen(Candle::WrappedContext { wrapped, context }),

@@ -93,9 +93,14 @@ fn rooms_import_only_from_lower_floors() {
                 let room = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
                 match floor.get(room) {
                     Some(&other) if other < own || room == source.room => {}
-                    Some(_) => wrong.push(format!("src/{}:{number}: {} imports {room}", source.path, source.room)),
+                    Some(_) => {
+                        wrong.push(format!("src/{}:{number}: {} imports {room}", source.path, source.room))
+                    }
                     None if room.is_empty() => {
-                        wrong.push(format!("src/{}:{number}: one `use` a room, so that this test can read it", source.path));
+                        wrong.push(format!(
+                            "src/{}:{number}: one `use` a room, so that this test can read it",
+                            source.path
+                        ));
                     }
                     None => {}
                 }
@@ -190,7 +195,9 @@ fn every_room_has_a_short_readme() {
     for folder in rooms.filter(|path| path.is_dir()).chain(folders) {
         match fs::read_to_string(folder.join("README.md")) {
             Ok(text) if text.lines().count() <= 30 => {}
-            Ok(text) => wrong.push(format!("{}: {} lines, at most 30", folder.display(), text.lines().count())),
+            Ok(text) => {
+                wrong.push(format!("{}: {} lines, at most 30", folder.display(), text.lines().count()))
+            }
             Err(_) => wrong.push(format!("{}: no README.md", folder.display())),
         }
     }

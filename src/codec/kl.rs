@@ -49,7 +49,9 @@ impl KlConfig {
     /// `config_invalid` naming the key; `model_unsupported` for blocks that are not Stable Diffusion's.
     pub fn read(config: &Config) -> Result<Self> {
         let channels = config.usizes("block_out_channels", 1..=16, 1..=1 << 14)?;
-        for (key, block) in [("down_block_types", "DownEncoderBlock2D"), ("up_block_types", "UpDecoderBlock2D")] {
+        for (key, block) in
+            [("down_block_types", "DownEncoderBlock2D"), ("up_block_types", "UpDecoderBlock2D")]
+        {
             let blocks = config.texts(key, 1..=16)?;
             config.must(key, blocks.len() == channels.len(), "one block a level")?;
             config.supported(key, blocks.iter().all(|name| *name == block), block)?;
@@ -59,7 +61,11 @@ impl KlConfig {
             config.supported(key, config.field(key).is_none(), "null")?;
         }
         let groups = config.opt_usize("norm_num_groups", 1..=1 << 10)?.unwrap_or(32);
-        config.must("norm_num_groups", channels.iter().all(|c| c % groups == 0), "a divisor of every level's channels")?;
+        config.must(
+            "norm_num_groups",
+            channels.iter().all(|c| c % groups == 0),
+            "a divisor of every level's channels",
+        )?;
         let scale = config.opt_number("scaling_factor", f64::MIN..=f64::MAX)?.unwrap_or(0.18215);
         config.must("scaling_factor", scale != 0.0, "a number other than 0")?;
         Ok(Self {
@@ -229,7 +235,13 @@ fn shape(config: &KlConfig, input: usize, output: usize) -> ResnetShape {
 }
 
 /// A row of residual blocks, the first of which changes the width.
-fn resnets(config: &KlConfig, count: usize, input: usize, output: usize, vb: &VarBuilder) -> Result<Vec<Resnet>> {
+fn resnets(
+    config: &KlConfig,
+    count: usize,
+    input: usize,
+    output: usize,
+    vb: &VarBuilder,
+) -> Result<Vec<Resnet>> {
     (0..count)
         .map(|i| {
             let input = if i == 0 { input } else { output };

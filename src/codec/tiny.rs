@@ -38,8 +38,13 @@ impl TinyConfig {
     /// `config_invalid` naming the key; `model_unsupported` for other ways of upsampling.
     pub fn read(config: &Config) -> Result<Self> {
         let name = config.opt_text("act_fn")?.unwrap_or("relu").to_owned();
-        let activation = Activation::named(&name).ok_or_else(|| config.invalid("act_fn", "relu, silu or gelu"))?;
-        config.supported("upsample_fn", config.opt_text("upsample_fn")?.unwrap_or("nearest") == "nearest", "nearest")?;
+        let activation =
+            Activation::named(&name).ok_or_else(|| config.invalid("act_fn", "relu, silu or gelu"))?;
+        config.supported(
+            "upsample_fn",
+            config.opt_text("upsample_fn")?.unwrap_or("nearest") == "nearest",
+            "nearest",
+        )?;
         let factor = config.opt_usize("upsampling_scaling_factor", 1..=8)?.unwrap_or(2);
         config.supported("upsampling_scaling_factor", factor == 2, "2")?;
         let this = Self {
@@ -136,10 +141,15 @@ impl AutoencoderTiny {
     /// # Errors
     /// `model_incompatible` naming the tensor that is missing or has another shape.
     pub fn new(config: &TinyConfig, vb: &VarBuilder) -> Result<Self> {
-        let sequence =
-            |half: &str| Sequence { layers: Vec::new(), vb: vb.pp(half).pp("layers"), activation: config.activation };
+        let sequence = |half: &str| Sequence {
+            layers: Vec::new(),
+            vb: vb.pp(half).pp("layers"),
+            activation: config.activation,
+        };
         let mut encoder = sequence("encoder");
-        for (level, (&width, &blocks)) in config.encoder_channels.iter().zip(&config.encoder_blocks).enumerate() {
+        for (level, (&width, &blocks)) in
+            config.encoder_channels.iter().zip(&config.encoder_blocks).enumerate()
+        {
             let (input, stride) = if level == 0 { (config.pixels, 1) } else { (width, 2) };
             encoder.conv(input, width, stride, level == 0)?;
             encoder.blocks(blocks, width)?;
@@ -150,7 +160,9 @@ impl AutoencoderTiny {
         decoder.conv(config.latent, config.decoder_channels[0], 1, true)?;
         decoder.layers.push(Layer::Activation(config.activation));
         let last = config.decoder_channels.len() - 1;
-        for (level, (&width, &blocks)) in config.decoder_channels.iter().zip(&config.decoder_blocks).enumerate() {
+        for (level, (&width, &blocks)) in
+            config.decoder_channels.iter().zip(&config.decoder_blocks).enumerate()
+        {
             decoder.blocks(blocks, width)?;
             if level < last {
                 decoder.layers.push(Layer::Double);

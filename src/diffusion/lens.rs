@@ -146,13 +146,18 @@ mod tests {
             let norm = at.norm();
             let x = mix(&[(alpha, &clean), (sigma, &noise)]).unwrap();
             let v = mix(&[(alpha / norm, &noise), (-sigma / norm, &clean)]).unwrap();
-            let mut answers = vec![(Prediction::Epsilon, noise.clone()), (Prediction::Sample, clean.clone()), (Prediction::V, v)];
+            let mut answers = vec![
+                (Prediction::Epsilon, noise.clone()),
+                (Prediction::Sample, clean.clone()),
+                (Prediction::V, v),
+            ];
             if alpha < 0.5 {
                 answers.push((Prediction::Velocity, (&noise - &clean).unwrap()));
             }
             for (prediction, raw) in answers {
                 let lens = Lens { prediction, bound: Bound::None };
-                for (got, want) in [(lens.clean(&raw, &x, &at), &clean), (lens.noise(&raw, &x, &at), &noise)] {
+                for (got, want) in [(lens.clean(&raw, &x, &at), &clean), (lens.noise(&raw, &x, &at), &noise)]
+                {
                     for (a, b) in values(&got.unwrap()).iter().zip(values(want)) {
                         assert!((a - b).abs() < 1e-5, "{prediction:?} at {alpha} {sigma}: {a} {b}");
                     }

@@ -115,7 +115,10 @@ mod tests {
     fn every_ramp_begins_high_and_ends_low() {
         for kind in [Ramp::Karras, Ramp::Exponential, Ramp::Beta, Ramp::Lu] {
             let levels = ramp(kind, 14.6, 0.03, 9).unwrap();
-            assert!((levels[0] - 14.6).abs() < 1e-9 && (levels[8] - 0.03).abs() < 1e-9, "{kind:?} {levels:?}");
+            assert!(
+                (levels[0] - 14.6).abs() < 1e-9 && (levels[8] - 0.03).abs() < 1e-9,
+                "{kind:?} {levels:?}"
+            );
             assert!(levels.windows(2).all(|pair| pair[0] > pair[1]), "{kind:?} {levels:?}");
         }
     }

@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn settings_come_back_from_their_json() -> crate::error::Result<()> {
-        let config = json!({ "beta_schedule": "scaled_linear", "use_karras_sigmas": true, "solver_order": 2 });
+        let config =
+            json!({ "beta_schedule": "scaled_linear", "use_karras_sigmas": true, "solver_order": 2 });
         let settings = Settings::read(Some("DPMSolverMultistepScheduler"), &config)?;
         assert_eq!(Settings::read(None, &settings.to_json())?, settings);
         assert_eq!(settings.spoken(), ("DPM++ 2M".into(), Some("Karras")));

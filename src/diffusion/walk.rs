@@ -222,7 +222,10 @@ impl Walk {
     /// `invalid_argument` if there is no such call.
     pub fn from_call(mut self, call: usize) -> Result<Self> {
         if call >= self.levels.len() {
-            return Err(Error::argument("strength", format!("there is no call {call} of {}", self.levels.len())));
+            return Err(Error::argument(
+                "strength",
+                format!("there is no call {call} of {}", self.levels.len()),
+            ));
         }
         self.begin = call;
         Ok(self)

@@ -12,8 +12,8 @@ use super::progress::Progress;
 use crate::artifact::{self, Existing};
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
-use crate::weights::sha256;
 use crate::studio::{DeviceClass, Picture, Plan, Precision, Request, Studio};
+use crate::weights::sha256;
 
 /// Makes pictures on this machine, without a network.
 #[derive(Debug, Parser)]
@@ -56,8 +56,10 @@ struct Generate {
     /// Brings the guided estimate back to its own deviation, 0 to 1.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     guidance_rescale: Option<f64>,
-    /// The sampler: euler, euler_a, dpmpp_2m_karras, unipc, ddim, lcm, …; the model's own without.
-    #[arg(long)]
+    #[arg(
+        long,
+        help = "The sampler: euler, euler_a, dpmpp_2m_karras, unipc, ddim, lcm, …; the model's own without"
+    )]
     sampler: Option<String>,
     /// Share of fresh noise a step, for samplers that take one.
     #[arg(long, allow_negative_numbers = true)]
@@ -227,7 +229,8 @@ fn draw(
         DtypeArg::Bf16 => Precision::Bf16,
     };
     let studio = Studio::open(&home());
-    let mut model = studio.model(arguments.model.as_deref(), arguments.config.as_deref(), device, precision)?;
+    let mut model =
+        studio.model(arguments.model.as_deref(), arguments.config.as_deref(), device, precision)?;
     if let Some(picture) = &arguments.from {
         let plan = Plan::from_picture(picture)?;
         return studio.repeat(&mut model, plan, arguments.latents.as_deref(), watch, finished);
@@ -268,7 +271,9 @@ impl Destination {
                 return Err(Error::argument("output", "only one picture fits standard output"));
             }
             if stdout().is_terminal() {
-                return Err(Error::argument("output", "a terminal cannot show a PNG").hint("redirect the output"));
+                return Err(
+                    Error::argument("output", "a terminal cannot show a PNG").hint("redirect the output")
+                );
             }
             return Ok(Self::Stdout);
         }
@@ -281,7 +286,8 @@ impl Destination {
             return Err(Error { param: Some("output".into()), ..Error::new(Code::FileNotFound, message) });
         }
         if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png")) {
-            let message = format!("`{}` does not end in .png, the only format written so far", path.display());
+            let message =
+                format!("`{}` does not end in .png, the only format written so far", path.display());
             return Err(Error::argument("output", message));
         }
         Ok(Self::File { path: path.to_owned(), count })
@@ -341,7 +347,8 @@ fn write_new(folder: &Path, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(Code::AlreadyExists, format!("10,000 pictures are called `{stem}`")).hint("name one with -o"))
+    Err(Error::new(Code::AlreadyExists, format!("10,000 pictures are called `{stem}`"))
+        .hint("name one with -o"))
 }
 
 #[cfg(test)]

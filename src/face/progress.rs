@@ -20,8 +20,14 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(quiet: bool) -> Self {
         let shown = stderr().is_terminal() && !quiet;
-        let target = if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
-        Self { bar: ProgressBar::with_draw_target(None, target), last: Instant::now(), notes: Vec::new(), took: Vec::new() }
+        let target =
+            if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        Self {
+            bar: ProgressBar::with_draw_target(None, target),
+            last: Instant::now(),
+            notes: Vec::new(),
+            took: Vec::new(),
+        }
     }
 
     /// Shows an event.

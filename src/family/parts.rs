@@ -14,7 +14,7 @@ pub enum Parts {
     /// One file in the layout of CompVis and Stability, with a folder of configs where shapes cannot tell.
     Single {
         /// The file.
-        file: Single,
+        file: Box<Single>,
         /// `model_index.json` and the components' configs; weights there are not read.
         configs: Option<Folder>,
     },
@@ -43,7 +43,7 @@ impl Parts {
             }
             return Ok(Self::Folder(Folder::open(path)?));
         }
-        let file = Single::open(path)?;
+        let file = Box::new(Single::open(path)?);
         let beside = path.with_extension("");
         let configs = match config {
             Some(folder) => Some(Folder::open(folder)?),

@@ -37,7 +37,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Ten
 /// The same in candle's own operators, with blocks of queries so that scores stay bounded.
 pub fn reference(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
     let (batch, length, width) = q.dims3()?;
-    let split = |x: &Tensor| x.reshape((batch, (), heads.count, width / heads.count))?.transpose(1, 2)?.contiguous();
+    let split =
+        |x: &Tensor| x.reshape((batch, (), heads.count, width / heads.count))?.transpose(1, 2)?.contiguous();
     let (q, k, v) = (split(q)?, split(k)?, split(v)?);
     let q = (q * (1.0 / ((width / heads.count) as f64).sqrt()))?;
     let k = k.t()?; // [B, N, K, M]
@@ -79,7 +80,13 @@ impl CustomOp3 for Heads {
         let (batch, length, width) = l1.shape().dims3()?;
         let (key_batch, seen, key_width) = l2.shape().dims3()?;
         if l3.shape() != l2.shape() || key_batch != batch || key_width != width || width % self.count != 0 {
-            candle_core::bail!("attention: q {:?}, k {:?}, v {:?}, {} heads", l1.shape(), l2.shape(), l3.shape(), self.count)
+            candle_core::bail!(
+                "attention: q {:?}, k {:?}, v {:?}, {} heads",
+                l1.shape(),
+                l2.shape(),
+                l3.shape(),
+                self.count
+            )
         }
         let mut y = vec![0f32; q.len()];
         let job = Job { q, k, v, y: Shared(y.as_mut_ptr()), length, seen, width, heads: *self };

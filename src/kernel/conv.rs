@@ -159,8 +159,7 @@ impl Picture<'_> {
                 if first < last {
                     let line = (image * self.height + y - before) * self.width + left + first - before;
                     let run = (last - first) * self.input;
-                    taps[first * self.input..][..run]
-                        .copy_from_slice(&self.x[line * self.input..][..run]);
+                    taps[first * self.input..][..run].copy_from_slice(&self.x[line * self.input..][..run]);
                 }
             }
         }

@@ -89,16 +89,17 @@ impl GroupNorm {
     /// Factor and summand of every channel for one picture, interleaved.
     fn affine(&self, picture: &[f32], weight: &[f32], bias: &[f32]) -> Vec<[f32; 2]> {
         let channels = weight.len();
-        let sums = picture.par_chunks(CHUNK * channels).map(|pixels| sums(pixels, channels)).collect::<Vec<_>>();
+        let sums =
+            picture.par_chunks(CHUNK * channels).map(|pixels| sums(pixels, channels)).collect::<Vec<_>>();
         let width = channels / self.groups;
         let count = (picture.len() / channels * width) as f64;
         let mut affine = Vec::with_capacity(channels);
         for group in 0..self.groups {
             let range = group * width..(group + 1) * width;
-            let [sum, squares] = sums.iter().flat_map(|chunk| &chunk[range.clone()]).fold(
-                [0.0; 2],
-                |[sum, squares], [more, more_squares]| [sum + more, squares + more_squares],
-            );
+            let [sum, squares] = sums
+                .iter()
+                .flat_map(|chunk| &chunk[range.clone()])
+                .fold([0.0; 2], |[sum, squares], [more, more_squares]| [sum + more, squares + more_squares]);
             let mean = sum / count;
             let spread = 1.0 / ((squares / count - mean * mean).max(0.0) + self.eps).sqrt();
             affine.extend(range.map(|c| {
@@ -146,9 +147,12 @@ mod tests {
 
     #[test]
     fn ours_equals_the_reference() -> Result<()> {
-        for (height, width, channels, groups, silu) in [(5, 9, 12, 3, false), (40, 33, 16, 16, true), (1, 1, 8, 2, true)] {
+        for (height, width, channels, groups, silu) in
+            [(5, 9, 12, 3, false), (40, 33, 16, 16, true), (1, 1, 8, 2, true)]
+        {
             let count = 2 * height * width * channels;
-            let values: Vec<f32> = (0..count).map(|i| ((i * 31 % 997) as f32 * 0.13).sin() * 3.0 + 1.0).collect();
+            let values: Vec<f32> =
+                (0..count).map(|i| ((i * 31 % 997) as f32 * 0.13).sin() * 3.0 + 1.0).collect();
             let x = Tensor::from_vec(values, (2, height, width, channels), &Device::Cpu)?;
             let weight = Tensor::arange(0f32, channels as f32, &Device::Cpu)?.affine(0.1, 0.5)?;
             let bias = weight.neg()?;

@@ -5,6 +5,7 @@
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
+use rayon::slice::ChunksMut;
 
 /// Elements of one task.
 const CHUNK: usize = 1 << 16;
@@ -37,12 +38,20 @@ impl CustomOp1 for Widen {
         let mut wide = vec![0f32; to - from];
         let chunks = wide.par_chunks_mut(CHUNK);
         match storage {
-            CpuStorage::F16(x) => chunks.zip(x[from..to].par_chunks(CHUNK)).for_each(|(wide, x)| x.convert_to_f32_slice(wide)),
-            CpuStorage::BF16(x) => chunks.zip(x[from..to].par_chunks(CHUNK)).for_each(|(wide, x)| x.convert_to_f32_slice(wide)),
+            CpuStorage::F16(x) => spread(chunks, &x[from..to]),
+            CpuStorage::BF16(x) => spread(chunks, &x[from..to]),
             _ => candle_core::bail!("widen takes f16 and bf16"),
         }
         Ok((CpuStorage::F32(wide), layout.shape().clone()))
     }
+}
+
+/// Every chunk by a task of its own.
+fn spread<T: Sync>(wide: ChunksMut<'_, f32>, x: &[T])
+where
+    [T]: HalfFloatSliceExt,
+{
+    wide.zip(x.par_chunks(CHUNK)).for_each(|(wide, x)| x.convert_to_f32_slice(wide));
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub use norm::{GroupNorm, LayerNorm};
 pub use resnet::{Resnet, ResnetShape};
 pub use sample::{Downsample, Upsample, double};
 
-pub use crate::kernel::attention::{Heads, attention as attend};
 pub use crate::kernel::Window;
+pub use crate::kernel::attention::{Heads, attention as attend};
 
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;

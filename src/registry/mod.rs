@@ -46,13 +46,20 @@ impl Registry {
         let plain = path.components().count() == 1 && self.names().iter().any(|name| name == model);
         if plain {
             let folder = self.models.join(model);
-            return Ok(if folder.is_dir() { folder } else { self.models.join(format!("{model}.safetensors")) });
+            return Ok(if folder.is_dir() {
+                folder
+            } else {
+                self.models.join(format!("{model}.safetensors"))
+            });
         }
         let names = self.names();
         let installed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Err(Error {
             param: Some("model".into()),
-            ..Error::new(Code::ModelNotFound, format!("there is no file, folder or installed model `{model}`"))
+            ..Error::new(
+                Code::ModelNotFound,
+                format!("there is no file, folder or installed model `{model}`"),
+            )
         }
         .hint(format!("installed models: {installed}; without -m the embedded model draws")))
     }

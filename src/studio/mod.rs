@@ -98,8 +98,14 @@ impl Studio {
     ) -> Result<()> {
         let wanted = std::mem::take(&mut plan.model.sha256);
         if wanted != *model.digests()? {
-            let message = format!("the picture was made with other weights ({}) than `{}`", plan.model.name, model.engine().model);
-            return Err(Error::new(Code::ModelIncompatible, message).hint("name the model of the picture with -m"));
+            let message = format!(
+                "the picture was made with other weights ({}) than `{}`",
+                plan.model.name,
+                model.engine().model
+            );
+            return Err(
+                Error::new(Code::ModelIncompatible, message).hint("name the model of the picture with -m")
+            );
         }
         let given = latents.map(|file| given_latents(file, &plan, model)).transpose()?;
         let digest = given.as_ref().map(|(_, digest)| digest.clone());
@@ -112,7 +118,8 @@ impl Studio {
             return Err(Error::argument("latents", message));
         }
         if (plan.dtype.as_str(), plan.device.as_str()) != (&model.engine().dtype, &model.engine().device) {
-            watch.note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
+            watch
+                .note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
         }
         draw(model, &plan, (1, given.map(|(latents, _)| latents)), watch, finished)
     }
@@ -168,7 +175,8 @@ impl Picture {
         if !metadata {
             return png::encode(picture, &[]);
         }
-        let recipe = serde_json::to_string(&self.plan).map_err(|e| Error::internal("a recipe has no JSON").because(e))?;
+        let recipe = serde_json::to_string(&self.plan)
+            .map_err(|e| Error::internal("a recipe has no JSON").because(e))?;
         let infotext = self.infotext()?.to_string();
         png::encode(picture, &[("parameters", &infotext), (RECIPE, &recipe)])
     }
@@ -214,7 +222,8 @@ impl Plan {
             return Err(Error::argument("from", "the picture has no recipe of latentia")
                 .hint("pictures drawn with --no-metadata, and those of other programs, cannot be repeated"));
         };
-        serde_json::from_str(recipe).map_err(|error| Error::argument("from", "the picture's recipe is damaged").because(error))
+        serde_json::from_str(recipe)
+            .map_err(|error| Error::argument("from", "the picture's recipe is damaged").because(error))
     }
 }
 

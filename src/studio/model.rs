@@ -68,7 +68,10 @@ impl DeviceClass {
         device.map_err(|error| {
             Error::new(Code::DeviceUnavailable, format!("the device {} cannot be used", self.name()))
                 .because(error)
-                .hint(format!("take --device cpu, or a build with --features {} on a machine that has one", self.name()))
+                .hint(format!(
+                    "take --device cpu, or a build with --features {} on a machine that has one",
+                    self.name()
+                ))
         })
     }
 }
@@ -116,7 +119,10 @@ impl Model {
         let (parts, name) = match source {
             Source::Embedded => (super::embedded::parts()?, super::embedded::NAME.to_owned()),
             Source::Path(path, config) => {
-                let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+                let name = path
+                    .canonicalize()
+                    .ok()
+                    .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
                 (Parts::open(path, config)?, name.unwrap_or_else(|| "model".into()))
             }
         };
@@ -130,11 +136,12 @@ impl Model {
     pub fn from_parts(parts: Parts, name: &str, device: DeviceClass, precision: Precision) -> Result<Self> {
         let variant: Arc<dyn Variant> = recognise(&parts)?.into();
         let dtype = precision.of(&parts)?;
-        let engine = Engine { model: name.into(), dtype: dtype.as_str().into(), device: device.name().into() };
-        Ok(Self::assemble(Arc::new(parts), variant, Place { device: device.open()?, dtype }, engine))
+        let engine =
+            Engine { model: name.into(), dtype: dtype.as_str().into(), device: device.name().into() };
+        Ok(Self::assemble(Arc::new(parts), variant, &Place { device: device.open()?, dtype }, engine))
     }
 
-    fn assemble(parts: Arc<Parts>, variant: Arc<dyn Variant>, at: Place, engine: Engine) -> Self {
+    fn assemble(parts: Arc<Parts>, variant: Arc<dyn Variant>, at: &Place, engine: Engine) -> Self {
         let part = || (Arc::clone(&parts), Arc::clone(&variant), at.clone());
         let (text, network, codec) = (part(), part(), part());
         Self {

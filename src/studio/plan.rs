@@ -105,7 +105,10 @@ impl Plan {
         within("guidance_rescale", guidance_rescale, 0.0, 1.0)?;
         let clip_skip = request.clip_skip.unwrap_or(0);
         if clip_skip >= card.text_layers {
-            let message = format!("clip_skip {clip_skip}: the text encoder has {} layers to leave out", card.text_layers - 1);
+            let message = format!(
+                "clip_skip {clip_skip}: the text encoder has {} layers to leave out",
+                card.text_layers - 1
+            );
             return Err(Error::argument("clip_skip", message));
         }
         if card.hears_guidance && guidance_rescale > 0.0 {
@@ -113,7 +116,11 @@ impl Plan {
             return Err(Error::argument("guidance_rescale", message));
         }
         if request.negative.is_some() && (card.hears_guidance || guidance <= 1.0) {
-            let why = if card.hears_guidance { "this model hears the guidance itself" } else { "guidance is 1 or less" };
+            let why = if card.hears_guidance {
+                "this model hears the guidance itself"
+            } else {
+                "guidance is 1 or less"
+            };
             watch.note(format!("the negative prompt has no effect: {why}"));
         }
         let settings = match &request.sampler {
@@ -180,11 +187,11 @@ impl Plan {
 }
 
 fn check_side(name: &str, pixels: usize, factor: usize) -> Result<()> {
-    if pixels >= factor && pixels <= SIDE && pixels % factor == 0 {
+    if pixels >= factor && pixels <= SIDE && pixels.is_multiple_of(factor) {
         return Ok(());
     }
     let near = (pixels / factor * factor).clamp(factor, SIDE / factor * factor);
-    let message = format!("{name} {pixels} is not a multiple of {factor} from {factor} to {}", SIDE);
+    let message = format!("{name} {pixels} is not a multiple of {factor} from {factor} to {SIDE}");
     Err(Error::argument(name, message).hint(format!("try {near}")))
 }
 

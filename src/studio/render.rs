@@ -93,8 +93,9 @@ fn denoise(
     })?;
     if !finite(&latent)? {
         let message = "denoising gave numbers that are not finite";
-        return Err(Error::new(Code::NonFiniteOutput, message)
-            .hint("check the weights with another copy, or take --dtype f32; another sampler may also help"));
+        return Err(Error::new(Code::NonFiniteOutput, message).hint(
+            "check the weights with another copy, or take --dtype f32; another sampler may also help",
+        ));
     }
     Ok(latent)
 }

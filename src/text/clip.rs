@@ -39,7 +39,8 @@ impl ClipConfig {
     /// `config_invalid` naming the key.
     pub fn read(config: &Config) -> error::Result<Self> {
         let name = config.opt_text("hidden_act")?.unwrap_or("quick_gelu").to_owned();
-        let activation = Activation::named(&name).ok_or_else(|| config.invalid("hidden_act", "quick_gelu or gelu"))?;
+        let activation =
+            Activation::named(&name).ok_or_else(|| config.invalid("hidden_act", "quick_gelu or gelu"))?;
         let this = Self {
             vocabulary: config.usize("vocab_size", 1..=1 << 22)?,
             positions: config.usize("max_position_embeddings", 1..=4096)?,
@@ -51,7 +52,7 @@ impl ClipConfig {
             eps: config.opt_number("layer_norm_eps", f64::MIN..=f64::MAX)?.unwrap_or(1e-5),
             end: config.opt_usize("eos_token_id", 0..=1 << 22)?.filter(|&id| id != 2).map(|id| id as u32),
         };
-        if this.width % this.heads != 0 {
+        if !this.width.is_multiple_of(this.heads) {
             return Err(config.invalid("num_attention_heads", "a divisor of hidden_size"));
         }
         Ok(this)
@@ -68,8 +69,11 @@ impl ClipConfig {
     /// `models.md` 2.1: the published configs of the text encoders of SD 1.5 and 2.1.
     pub fn from_shapes(inventory: &Inventory) -> error::Result<Self> {
         let unlike = |what: String| {
-            Error::new(Code::ModelIncompatible, format!("the text encoder's shapes cannot tell its config: {what}"))
-                .hint("give the folder of its configs with --config")
+            Error::new(
+                Code::ModelIncompatible,
+                format!("the text encoder's shapes cannot tell its config: {what}"),
+            )
+            .hint("give the folder of its configs with --config")
         };
         let shape = |name: &str| match inventory.shape(name) {
             Some(&[rows, columns]) => Ok((rows, columns)),

@@ -17,7 +17,8 @@ use crate::error::{Code, Error, Result};
 use crate::weights::read_json;
 
 /// How CLIP cuts a text into words.
-const WORDS: &str = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+const WORDS: &str =
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
 /// The spelling of files written by older converters, equal in effect.
 const OLD_WORDS: &str = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
 const BEGIN: &str = "<|startoftext|>";
@@ -58,7 +59,9 @@ impl Tokenizer {
     /// `tokenizer_invalid` naming the file and what is wrong with it.
     pub fn from_merges(vocab: &[u8], merges: &[u8], config: Option<&Value>) -> Result<Self> {
         let vocab = json(vocab, "vocab.json")?;
-        let Some(vocab) = vocab.as_object() else { return Err(invalid("vocab.json is not an object of ids")) };
+        let Some(vocab) = vocab.as_object() else {
+            return Err(invalid("vocab.json is not an object of ids"));
+        };
         let vocab = vocab
             .iter()
             .map(|(token, id)| Ok((token.clone(), id_of(id, token)?)))
@@ -133,7 +136,8 @@ impl Tokenizer {
             return Err(invalid(format!("model_max_length is {length}: expected 3 to 4096")));
         }
         let vocabulary = vocab.values().max().map_or(0, |&id| id as usize + 1);
-        let engine = engine(vocab, merges).map_err(|e| invalid("the merges do not fit the vocabulary").because(e))?;
+        let engine =
+            engine(vocab, merges).map_err(|e| invalid("the merges do not fit the vocabulary").because(e))?;
         Ok(Self { engine, begin, end, pad, length, vocabulary })
     }
 
@@ -174,7 +178,8 @@ impl Tokenizer {
 }
 
 fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Code::TokenizerInvalid, message).hint("take the tokenizer files of the model's original repository")
+    Error::new(Code::TokenizerInvalid, message)
+        .hint("take the tokenizer files of the model's original repository")
 }
 
 fn json(bytes: &[u8], name: &str) -> Result<Value> {
@@ -247,7 +252,9 @@ fn allow_normalizer(normalizer: &Value) -> Result<()> {
             || (step["type"] == "Replace" && step["pattern"]["Regex"] == r"\s+" && step["content"] == " ")
     };
     let steps = normalizer["normalizers"].as_array();
-    if normalizer["type"] == "Sequence" && steps.is_some_and(|steps| steps.len() <= 3 && steps.iter().all(known)) {
+    if normalizer["type"] == "Sequence"
+        && steps.is_some_and(|steps| steps.len() <= 3 && steps.iter().all(known))
+    {
         return Ok(());
     }
     Err(invalid("tokenizer.json: the normalizer is not CLIP's (NFC, one space for many, lower case)"))

@@ -54,9 +54,14 @@ fn the_same_command_gives_the_same_bytes_and_the_picture_repeats_itself() {
     let texts = png::texts(&read("a.png")).expect("texts");
     let text = |key: &str| &texts.iter().find(|(keyword, _)| keyword == key).expect("there").1;
     let info = Infotext::parse(text("parameters"));
-    assert_eq!((info.prompt.as_str(), info.steps, info.seed, info.size), ("a cat", Some(2), Some(0), Some((64, 64))));
+    assert_eq!(
+        (info.prompt.as_str(), info.steps, info.seed, info.size),
+        ("a cat", Some(2), Some(0), Some((64, 64)))
+    );
     let recipe: Value = serde_json::from_str(text("latentia")).expect("JSON");
-    for key in ["seed", "sampler", "steps", "guidance", "width", "height", "model", "version", "dtype", "device"] {
+    for key in
+        ["seed", "sampler", "steps", "guidance", "width", "height", "model", "version", "dtype", "device"]
+    {
         assert!(!recipe[key].is_null(), "{key}");
     }
     assert_eq!(recipe["model"]["sha256"]["unet"].as_str().map(str::len), Some(64));
@@ -68,8 +73,10 @@ fn the_same_command_gives_the_same_bytes_and_the_picture_repeats_itself() {
 #[test]
 fn picture_i_has_seed_plus_i() {
     let here = folder();
-    let paths = ok(&generate(here.path(), &["-n", "2", "--seed", "5", "--sampler", "euler_a", "--no-metadata"]));
-    let paths: Vec<_> = paths.lines().map(|line| fs::read(here.path().join(line)).expect("written")).collect();
+    let paths =
+        ok(&generate(here.path(), &["-n", "2", "--seed", "5", "--sampler", "euler_a", "--no-metadata"]));
+    let paths: Vec<_> =
+        paths.lines().map(|line| fs::read(here.path().join(line)).expect("written")).collect();
     ok(&generate(here.path(), &["--seed", "6", "--sampler", "euler_a", "--no-metadata", "-o", "six.png"]));
     assert_eq!(paths.len(), 2);
     assert_eq!(paths[1], fs::read(here.path().join("six.png")).expect("written"));
@@ -88,7 +95,8 @@ fn names_that_are_taken_are_not_overwritten() {
 #[test]
 fn json_is_one_object_and_standard_output_takes_bytes() {
     let here = folder();
-    let answer: Value = serde_json::from_str(&ok(&generate(here.path(), &["--json", "-o", "a.png"]))).expect("JSON");
+    let answer: Value =
+        serde_json::from_str(&ok(&generate(here.path(), &["--json", "-o", "a.png"]))).expect("JSON");
     let image = &answer["images"][0];
     let bytes = fs::read(here.path().join("a.png")).expect("written");
     assert_eq!(image["sha256"], latentia::weights::sha256(&bytes));
@@ -189,7 +197,8 @@ fn an_installed_model_is_found_by_its_name() {
     fs::create_dir(here.path().join("models")).expect("made");
     #[cfg(unix)]
     std::os::unix::fs::symlink(model(), here.path().join("models/tiny")).expect("linked");
-    let output = latentia(here.path()).args(["generate", "x", "-m", "tiny", "--steps", "1"]).output().expect("runs");
+    let output =
+        latentia(here.path()).args(["generate", "x", "-m", "tiny", "--steps", "1"]).output().expect("runs");
     ok(&output);
 }
 
@@ -197,7 +206,9 @@ fn an_installed_model_is_found_by_its_name() {
 fn an_interrupt_stops_within_a_step_and_keeps_finished_pictures() {
     let here = folder();
     let mut command = latentia(here.path());
-    command.args(["generate", "a cat", "--steps", "400", "-n", "16", "--sampler", "euler", "-m"]).arg(model());
+    command
+        .args(["generate", "a cat", "--steps", "400", "-n", "16", "--sampler", "euler", "-m"])
+        .arg(model());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     let pictures = || fs::read_dir(here.path()).expect("read").flatten().count();
     let began = Instant::now();
@@ -211,7 +222,8 @@ fn an_interrupt_stops_within_a_step_and_keeps_finished_pictures() {
     let status = child.wait().expect("ends");
     assert!(asked.elapsed() < Duration::from_secs(10), "took {:?}", asked.elapsed());
     assert_eq!(status.code(), Some(130));
-    let names: Vec<_> = fs::read_dir(here.path()).expect("read").flatten().map(|entry| entry.file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(here.path()).expect("read").flatten().map(|entry| entry.file_name()).collect();
     assert!(!names.is_empty() && names.len() < 16);
     for name in names {
         let bytes = fs::read(here.path().join(&name)).expect("read");

@@ -18,8 +18,10 @@ pub(crate) fn folder() -> PathBuf {
 /// The folders of families, by name.
 pub(crate) fn families() -> Vec<PathBuf> {
     let folder = folder();
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("no fixtures in {}: {e}", folder.display()));
-    let mut families: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("no fixtures in {}: {e}", folder.display()));
+    let mut families: Vec<_> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     families.sort();
     families
 }

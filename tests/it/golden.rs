@@ -58,15 +58,20 @@ impl Case {
 
     /// The red, green and blue bytes of a result.
     pub fn picture(&self, image: usize) -> Result<Vec<u8>, String> {
-        let names = [format!("result_{image:02}.png"),
- "result.png".to_owned()];
-        let file = names.iter().map(|name| self.folder.join(name)).find(|path| path.is_file()).ok_or("no result.png")?;
+        let names = [format!("result_{image:02}.png"), "result.png".to_owned()];
+        let file = names
+            .iter()
+            .map(|name| self.folder.join(name))
+            .find(|path| path.is_file())
+            .ok_or("no result.png")?;
         let file = std::io::BufReader::new(fs::File::open(file).map_err(|e| e.to_string())?);
         let mut reader = png::Decoder::new(file).read_info().map_err(|e| e.to_string())?;
         let mut bytes = vec![0; reader.output_buffer_size().ok_or("a huge picture")?];
         let info = reader.next_frame(&mut bytes).map_err(|e| e.to_string())?;
         bytes.truncate(info.buffer_size());
-        if info.color_type != png::ColorType::Rgb { return Err("the golden picture is not RGB".into()) }
+        if info.color_type != png::ColorType::Rgb {
+            return Err("the golden picture is not RGB".into());
+        }
         Ok(bytes)
     }
 
@@ -104,12 +109,17 @@ pub fn distance(ours: &Tensor, golden: &Tensor) -> f64 {
 /// Fails with the name of the stage if two tensors differ by more than `tolerance`; half-precision golden values are
 /// held to 1e-3, as `FIXTURES.md` says.
 pub fn close(stage: &str, ours: &Tensor, golden: &Tensor, tolerance: f64) -> Outcome {
-    let tolerance = if matches!(golden.dtype(), DType::F16 | DType::BF16) { tolerance.max(1e-3) } else { tolerance };
+    let tolerance =
+        if matches!(golden.dtype(), DType::F16 | DType::BF16) { tolerance.max(1e-3) } else { tolerance };
     let found = distance(ours, golden);
     if found <= tolerance {
         return Ok(());
     }
-    let shapes = if ours.dims() == golden.dims() { String::new() } else { format!(" {:?} for {:?}", ours.dims(), golden.dims()) };
+    let shapes = if ours.dims() == golden.dims() {
+        String::new()
+    } else {
+        format!(" {:?} for {:?}", ours.dims(), golden.dims())
+    };
     Err(format!("{stage}:{shapes} differs by {found:.2e}, allowed {tolerance:.0e}"))
 }
 

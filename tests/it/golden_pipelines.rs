@@ -20,8 +20,18 @@ use crate::golden::{Account, Case, Outcome, cases, close, distance, name};
 const PIPELINES: &[&str] = &["StableDiffusionPipeline", "LatentConsistencyModelPipeline"];
 /// What `case.json` may say; anything else is an adapter that we do not have.
 const KEYS: &[&str] = &[
-    "family", "case", "model", "pipeline_class", "call", "seed", "noise_draws", "scheduler", "output",
-    "output_shape", "notes", "versions",
+    "family",
+    "case",
+    "model",
+    "pipeline_class",
+    "call",
+    "seed",
+    "noise_draws",
+    "scheduler",
+    "output",
+    "output_shape",
+    "notes",
+    "versions",
 ];
 
 fn said(error: impl std::fmt::Display) -> String {
@@ -64,14 +74,12 @@ fn case(folder: &Path) -> Option<Option<Outcome>> {
     if json.get("same_weights_as").is_some() {
         let golden = folder.join(json["golden"].as_str()?).parent()?.to_owned();
         let class = crate::golden::read_json(&golden.join("case.json")).ok()?;
-        return Some(
-            PIPELINES.contains(&class["pipeline_class"].as_str()?).then(|| {
-                let file = folder.join(json["file"].as_str().unwrap_or_default());
-                let configs = folder.join(json["same_weights_as"].as_str().unwrap_or_default());
-                let parts = Parts::open(&file, Some(&configs)).map_err(said)?;
-                whole(&Case::open(&golden)?, parts)
-            }),
-        );
+        return Some(PIPELINES.contains(&class["pipeline_class"].as_str()?).then(|| {
+            let file = folder.join(json["file"].as_str().unwrap_or_default());
+            let configs = folder.join(json["same_weights_as"].as_str().unwrap_or_default());
+            let parts = Parts::open(&file, Some(&configs)).map_err(said)?;
+            whole(&Case::open(&golden)?, parts)
+        }));
     }
     let pipeline = json["pipeline_class"].as_str()?;
     let ours = json.as_object()?.keys().all(|key| KEYS.contains(&key.as_str()));
@@ -97,15 +105,16 @@ fn text(case: &Case, folder: &Folder) -> Result<Tensor, String> {
     let encoder = ClipText::new(&config, &vb).map_err(said)?;
     let file = |name: &str| folder.file("tokenizer", name).map_err(said);
     let settings = Config::read(&file("tokenizer_config.json")?, "tokenizer_config.json").map_err(said)?;
-    let tokenizer =
-        Tokenizer::from_merges(&file("vocab.json")?, &file("merges.txt")?, Some(&settings.value)).map_err(said)?;
+    let tokenizer = Tokenizer::from_merges(&file("vocab.json")?, &file("merges.txt")?, Some(&settings.value))
+        .map_err(said)?;
     let mut rows = Vec::new();
     for (call, argument) in ["prompt", "negative_prompt"].into_iter().enumerate() {
         let stage = |what: &str| format!("text_encoder.{call:02}.{what}");
         let Some(ids) = case.get(&stage("in.input_ids")) else { break };
         let count = ids.dim(0).map_err(said)?;
         let texts = case.texts(argument, count);
-        let tokens = texts.iter().map(|text| tokenizer.encode(text)).collect::<Result<Vec<_>, _>>().map_err(said)?;
+        let tokens =
+            texts.iter().map(|text| tokenizer.encode(text)).collect::<Result<Vec<_>, _>>().map_err(said)?;
         let ours: Vec<u32> = tokens.iter().flat_map(|tokens| tokens.ids.clone()).collect();
         let golden: Vec<u32> =
             ids.to_dtype(DType::U32).and_then(|ids| ids.flatten_all()?.to_vec1()).map_err(said)?;
@@ -239,8 +248,7 @@ fn vae(case: &Case, folder: &Folder) -> Outcome {
 
 /// The recipe from prompt to pixels, one picture of the batch at a time.
 fn whole(case: &Case, parts: Parts) -> Outcome {
-    let mut model =
-        Model::from_parts(parts, "golden", DeviceClass::Cpu, Precision::F32).map_err(said)?;
+    let mut model = Model::from_parts(parts, "golden", DeviceClass::Cpu, Precision::F32).map_err(said)?;
     let latents = case.tensor("latents").ok_or("no latents")?;
     let count = latents.dim(0).map_err(said)?;
     let (prompts, negatives) = (case.texts("prompt", count), case.texts("negative_prompt", count));
@@ -296,7 +304,10 @@ fn picture(case: &Case, image: usize, frames: &latentia::artifact::Frames) -> Ou
     }
     let off = ours.iter().zip(&golden).filter(|(a, b)| a.abs_diff(**b) > 1).count();
     if off * 1000 > golden.len() {
-        return Err(format!("{off} of {} values of the picture are off by more than one level", golden.len()));
+        return Err(format!(
+            "{off} of {} values of the picture are off by more than one level",
+            golden.len()
+        ));
     }
     Ok(())
 }
@@ -307,7 +318,8 @@ fn tiny(case: &Case) -> Outcome {
     let bytes = std::fs::read(folder.join("config.json")).map_err(said)?;
     let config = TinyConfig::read(&Config::read(&bytes, "config.json").map_err(said)?).map_err(said)?;
     let weights = Weights::open(&folder.join("diffusion_pytorch_model.safetensors")).map_err(said)?;
-    let codec = AutoencoderTiny::new(&config, &weights.var_builder(DType::F32, &Device::Cpu)).map_err(said)?;
+    let codec =
+        AutoencoderTiny::new(&config, &weights.var_builder(DType::F32, &Device::Cpu)).map_err(said)?;
     let get = |key: &str| case.get(key).ok_or_else(|| format!("no {key}"));
     let mut watch = Watch::quiet();
     let ours = codec.decode(get("decode.in")?, &mut watch).map_err(said)?.squeeze(2).map_err(said)?;

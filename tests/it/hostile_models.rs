@@ -1,8 +1,8 @@
 //! Broken models, as a user meets them: put into a good folder, then asked to draw.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use latentia::error::{Code, Error, Result};
@@ -29,7 +29,8 @@ impl Victim {
 
     /// Adds the keys that a config has not: the sizes of the corpus' good config are those of another model.
     fn extend(&self, file: &str, changes: &[u8]) {
-        let (base, more) = (read_json(&self.path(file)).expect("JSON"), serde_json::from_slice(changes).expect("JSON"));
+        let (base, more) =
+            (read_json(&self.path(file)).expect("JSON"), serde_json::from_slice(changes).expect("JSON"));
         let (Value::Object(base), Value::Object(mut more)) = (base, more) else { panic!("objects") };
         more.extend(base);
         fs::write(self.path(file), serde_json::to_vec(&more).expect("JSON")).expect("written");
@@ -119,7 +120,8 @@ fn configs_and_tokenizers_of_the_corpus_are_refused_with_their_codes() {
         } else {
             fs::write(victim.path("tokenizer/tokenizer.json"), bytes).expect("written");
         }
-        let codes: Vec<_> = case["expect"]["codes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let codes: Vec<_> =
+            case["expect"]["codes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let class = case["expect"]["class"].as_str().unwrap_or("");
         match (outcome(&victim), class) {
             (Ok(None), "accept" | "either") => right += 1,
@@ -148,27 +150,63 @@ fn poison(victim: &Victim, change: impl Fn(&mut [u8])) {
 }
 
 const FAULTS: &[Fault] = &[
-    ("truncated weights", |v| {
-        let path = v.path("unet/diffusion_pytorch_model.safetensors");
-        let bytes = fs::read(&path).expect("read");
-        fs::write(path, &bytes[..bytes.len() / 2]).expect("written");
-    }, Code::WeightsCorrupt),
-    ("missing weights", |v| {
-        fs::remove_file(v.path("vae/diffusion_pytorch_model.safetensors")).expect("removed");
-    }, Code::ModelNotDownloaded),
-    ("a network of another width", |v| v.merge("unet/config.json", br#"{"cross_attention_dim": 48}"#), Code::ModelIncompatible),
-    ("channels that groups do not divide", |v| v.merge("unet/config.json", br#"{"norm_num_groups": 7}"#), Code::ConfigInvalid),
-    ("an unknown block", |v| v.merge("unet/config.json", br#"{"down_block_types": ["A","B","C","D"]}"#), Code::ModelUnsupported),
-    ("an unknown scheduler", |v| {
-        v.merge("model_index.json", br#"{"scheduler": ["diffusers", "GuessScheduler"]}"#);
-        v.merge("scheduler/scheduler_config.json", br#"{"_class_name": "GuessScheduler"}"#);
-    }, Code::ConfigInvalid),
-    ("an unknown pipeline", |v| v.merge("model_index.json", br#"{"_class_name": "GuessPipeline"}"#), Code::ModelUnsupported),
+    (
+        "truncated weights",
+        |v| {
+            let path = v.path("unet/diffusion_pytorch_model.safetensors");
+            let bytes = fs::read(&path).expect("read");
+            fs::write(path, &bytes[..bytes.len() / 2]).expect("written");
+        },
+        Code::WeightsCorrupt,
+    ),
+    (
+        "missing weights",
+        |v| {
+            fs::remove_file(v.path("vae/diffusion_pytorch_model.safetensors")).expect("removed");
+        },
+        Code::ModelNotDownloaded,
+    ),
+    (
+        "a network of another width",
+        |v| v.merge("unet/config.json", br#"{"cross_attention_dim": 48}"#),
+        Code::ModelIncompatible,
+    ),
+    (
+        "channels that groups do not divide",
+        |v| v.merge("unet/config.json", br#"{"norm_num_groups": 7}"#),
+        Code::ConfigInvalid,
+    ),
+    (
+        "an unknown block",
+        |v| v.merge("unet/config.json", br#"{"down_block_types": ["A","B","C","D"]}"#),
+        Code::ModelUnsupported,
+    ),
+    (
+        "an unknown scheduler",
+        |v| {
+            v.merge("model_index.json", br#"{"scheduler": ["diffusers", "GuessScheduler"]}"#);
+            v.merge("scheduler/scheduler_config.json", br#"{"_class_name": "GuessScheduler"}"#);
+        },
+        Code::ConfigInvalid,
+    ),
+    (
+        "an unknown pipeline",
+        |v| v.merge("model_index.json", br#"{"_class_name": "GuessPipeline"}"#),
+        Code::ModelUnsupported,
+    ),
     ("weights that are not numbers", |v| poison(v, |bytes| bytes.fill(0xff)), Code::NonFiniteOutput),
-    ("no tokenizer files", |v| fs::remove_file(v.path("tokenizer/merges.txt")).expect("removed"), Code::ModelNotDownloaded),
-    ("a tokenizer larger than its encoder", |v| {
-        v.merge("text_encoder/config.json", br#"{"vocab_size": 900}"#);
-    }, Code::ModelIncompatible),
+    (
+        "no tokenizer files",
+        |v| fs::remove_file(v.path("tokenizer/merges.txt")).expect("removed"),
+        Code::ModelNotDownloaded,
+    ),
+    (
+        "a tokenizer larger than its encoder",
+        |v| {
+            v.merge("text_encoder/config.json", br#"{"vocab_size": 900}"#);
+        },
+        Code::ModelIncompatible,
+    ),
 ];
 
 #[test]

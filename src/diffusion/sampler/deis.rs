@@ -66,6 +66,7 @@ fn second(t: f32, b: f32, c: f32) -> f64 {
 /// The antiderivative at `t` of the parabola that is one at `b` and zero at `c` and `d`, in ln ρ.
 fn third(t: f32, b: f32, c: f32, d: f32) -> f64 {
     let (log_t, log_b, log_c, log_d) = (t.ln(), b.ln(), c.ln(), d.ln());
-    let above = t * (log_c * (log_d - log_t + 1.0) - log_d * log_t + log_d + log_t * log_t - 2.0 * log_t + 2.0);
+    let above =
+        t * (log_c * (log_d - log_t + 1.0) - log_d * log_t + log_d + log_t * log_t - 2.0 * log_t + 2.0);
     f64::from(above / ((log_b - log_c) * (log_b - log_d)))
 }

@@ -36,12 +36,19 @@ impl Conditioner for ClipConditioner {
         let mut tokens = Vec::with_capacity(prompts.len());
         for prompt in prompts {
             if prompt.clip_skip >= self.encoder.layers() {
-                let message = format!("clip_skip {}: the encoder has {} layers", prompt.clip_skip, self.encoder.layers());
+                let message = format!(
+                    "clip_skip {}: the encoder has {} layers",
+                    prompt.clip_skip,
+                    self.encoder.layers()
+                );
                 return Err(Error::argument("clip_skip", message));
             }
             let ids = self.tokenizer.encode(&prompt.text)?;
             if let Some(cut) = &ids.cut {
-                watch.note(format!("the prompt is longer than {} tokens; this was cut: {cut:?}", ids.ids.len()));
+                watch.note(format!(
+                    "the prompt is longer than {} tokens; this was cut: {cut:?}",
+                    ids.ids.len()
+                ));
             }
             tokens.push(ids);
         }

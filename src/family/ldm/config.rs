@@ -100,11 +100,19 @@ impl UnetConfig {
         };
         up_depth.reverse();
         // The key's name is wrong: it holds the number of heads, as diffusers explains where it reads it.
-        let key = if config.field("num_attention_heads").is_none() { "attention_head_dim" } else { "num_attention_heads" };
+        let key = if config.field("num_attention_heads").is_none() {
+            "attention_head_dim"
+        } else {
+            "num_attention_heads"
+        };
         let heads = per_level(config, key, count, 1..=1 << 10, 8)?;
         let context = per_level(config, "cross_attention_dim", count, 1..=1 << 14, 1280)?;
         let groups = config.opt_usize("norm_num_groups", 1..=1 << 10)?.unwrap_or(32);
-        config.must("norm_num_groups", channels.iter().all(|c| c % groups == 0), "a divisor of every level's channels")?;
+        config.must(
+            "norm_num_groups",
+            channels.iter().all(|c| c % groups == 0),
+            "a divisor of every level's channels",
+        )?;
         let fit = channels.iter().zip(&heads).all(|(c, h)| c % h == 0);
         config.must(key, fit, "numbers of heads that divide the channels")?;
         let levels = (0..count)
@@ -147,7 +155,8 @@ const MIDDLE: &str = "UNetMidBlock2DCrossAttn";
 /// Settings that would change the picture and are not ours yet are refused, never ignored.
 fn refuse_unknown(config: &Config) -> Result<()> {
     for key in NEUTRAL {
-        let neutral = config.field(key).is_none() || config.opt_bool(key).is_ok_and(|value| value == Some(false));
+        let neutral =
+            config.field(key).is_none() || config.opt_bool(key).is_ok_and(|value| value == Some(false));
         config.supported(key, neutral, "null or false")?;
     }
     for (key, value) in FIXED {
@@ -157,7 +166,11 @@ fn refuse_unknown(config: &Config) -> Result<()> {
         config.supported(key, config.opt_usize(key, 1..=64)?.is_none_or(|side| side == 3), "3")?;
     }
     for key in ["mid_block_scale_factor", "resnet_out_scale_factor"] {
-        config.supported(key, config.opt_number(key, f64::MIN..=f64::MAX)?.is_none_or(|factor| (factor - 1.0).abs() < 1e-9), "1")?;
+        config.supported(
+            key,
+            config.opt_number(key, f64::MIN..=f64::MAX)?.is_none_or(|factor| (factor - 1.0).abs() < 1e-9),
+            "1",
+        )?;
     }
     let only = match config.field("only_cross_attention") {
         Some(Value::Array(levels)) => levels.iter().any(|level| level != &Value::Bool(false)),
@@ -198,14 +211,18 @@ impl UnetConfig {
     /// `models.md` 2.1 and 3.2: the published configs of SD 1.5 and 2.1.
     pub fn from_shapes(inventory: &Inventory) -> Result<Self> {
         let unlike = |what: &str| {
-            Error::new(Code::ModelIncompatible, format!("the denoiser's shapes cannot tell its config: {what}"))
-                .hint("give the folder of its configs with --config")
+            Error::new(
+                Code::ModelIncompatible,
+                format!("the denoiser's shapes cannot tell its config: {what}"),
+            )
+            .hint("give the folder of its configs with --config")
         };
         let shape = |name: &str| inventory.shape(name).ok_or_else(|| unlike(&format!("no tensor `{name}`")));
         let last = |name: &str| Ok::<_, Error>(shape(name)?.get(1).copied().unwrap_or(0));
         let count = inventory.blocks("down_blocks");
         let first = shape("conv_in.weight")?.to_vec();
-        let guess = ["down_blocks.0", "down_blocks.1"].map(|level| format!("{level}.attentions.0.proj_in.weight"));
+        let guess =
+            ["down_blocks.0", "down_blocks.1"].map(|level| format!("{level}.attentions.0.proj_in.weight"));
         let rank = guess.iter().find_map(|name| inventory.shape(name)).map(<[usize]>::len);
         let linear_projection = rank == Some(2);
         let depth = |block: &str| {
@@ -226,7 +243,14 @@ impl UnetConfig {
                 None => 0,
             };
             let layers = inventory.blocks(&format!("{down}.resnets"));
-            levels.push(Level { channels, layers, down_depth: depth(&down), up_depth: depth(&up), heads, context });
+            levels.push(Level {
+                channels,
+                layers,
+                down_depth: depth(&down),
+                up_depth: depth(&up),
+                heads,
+                context,
+            });
         }
         let Some(text) = levels.iter().map(|level| level.context).find(|&width| width > 0) else {
             return Err(unlike("no level attends to a text"));
@@ -242,7 +266,10 @@ impl UnetConfig {
             cosine_first: true,
             freq_shift: 0.0,
             time: shape("time_embedding.linear_1.weight")?[0],
-            guidance: inventory.shape("time_embedding.cond_proj.weight").and_then(|shape| shape.get(1)).copied(),
+            guidance: inventory
+                .shape("time_embedding.cond_proj.weight")
+                .and_then(|shape| shape.get(1))
+                .copied(),
             centre: false,
             down_padding: 1,
             levels,

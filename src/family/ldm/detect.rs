@@ -41,7 +41,10 @@ pub(super) fn tokenizer(parts: &Parts, text: &ClipConfig) -> Result<Tokenizer> {
         (Some(vocab), Some(merges), None) => Tokenizer::from_merges(&vocab, &merges, config.as_ref())?,
         (_, _, Some(whole)) => Tokenizer::from_json(&whole, config.as_ref())?,
         _ if parts.configs().is_some_and(|folder| folder.component("tokenizer").is_some()) => {
-            return Err(Error::new(Code::ModelNotDownloaded, "`tokenizer` has neither vocab.json and merges.txt nor tokenizer.json"));
+            return Err(Error::new(
+                Code::ModelNotDownloaded,
+                "`tokenizer` has neither vocab.json and merges.txt nor tokenizer.json",
+            ));
         }
         _ => Tokenizer::clip(text.width != 768)?,
     };
@@ -63,7 +66,10 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     let unsupported = |what: String| Error::new(Code::ModelUnsupported, what);
     for (name, classes) in [("unet", UNETS), ("vae", CODECS), ("text_encoder", ENCODERS)] {
         let Some(component) = folder.component(name) else {
-            return Err(Error::new(Code::ModelIncompatible, format!("model_index.json has no component `{name}`")));
+            return Err(Error::new(
+                Code::ModelIncompatible,
+                format!("model_index.json has no component `{name}`"),
+            ));
         };
         if !classes.contains(&component.class.as_str()) {
             let message = format!("`{name}` is a {}; known here: {}", component.class, classes.join(", "));
@@ -140,10 +146,14 @@ const PROBE_LIMIT: f64 = 0.09;
 
 fn probe_v(unet: &crate::weights::Weights) -> Result<bool> {
     if !unet.inventory().has(PROBE) {
-        return Err(Error::new(Code::ModelIncompatible, format!("no tensor `{PROBE}`: it tells v from noise prediction"))
-            .hint("give the folder of its configs with --config"));
+        return Err(Error::new(
+            Code::ModelIncompatible,
+            format!("no tensor `{PROBE}`: it tells v from noise prediction"),
+        )
+        .hint("give the folder of its configs with --config"));
     }
-    let bias = unet.tensor(PROBE, None, candle_core::DType::F32, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
+    let bias =
+        unet.tensor(PROBE, None, candle_core::DType::F32, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
     let count = bias.len() as f64;
     let mean = bias.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
     let variance = bias.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / count;
@@ -167,7 +177,10 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         CodecConfig::Tiny(config) => (config.latent, config.factor()),
     };
     if let Some(level) = unet.levels.iter().find(|level| level.context != text.width) {
-        let message = format!("the denoiser listens to {} channels of text; the encoder gives {}", level.context, text.width);
+        let message = format!(
+            "the denoiser listens to {} channels of text; the encoder gives {}",
+            level.context, text.width
+        );
         return Err(Error::new(Code::ModelIncompatible, message));
     }
     if unet.input != latent || unet.output != latent {

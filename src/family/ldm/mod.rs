@@ -80,7 +80,8 @@ impl Denoiser for Unet {
         let guidance = match self.config().guidance {
             Some(width) => {
                 // The embedding hears w = guidance − 1, a thousandfold (Luo et al. 2023, arXiv 2310.04378, eq. 14).
-                let scales: Vec<_> = told.iter().map(|row| (row.guidance.unwrap_or(1.0) - 1.0) * 1000.0).collect();
+                let scales: Vec<_> =
+                    told.iter().map(|row| (row.guidance.unwrap_or(1.0) - 1.0) * 1000.0).collect();
                 Some(sinusoid(&scales, width, false, 1.0)?)
             }
             None => None,

@@ -34,7 +34,11 @@ pub(super) struct Transformer {
 
 impl Transformer {
     /// Reads diffusers' `Transformer2DModel`; its attentions to the text are counted into `listeners`.
-    pub(super) fn new(shape: TransformerShape, listeners: &mut Vec<KeyValue>, vb: &VarBuilder) -> Result<Self> {
+    pub(super) fn new(
+        shape: TransformerShape,
+        listeners: &mut Vec<KeyValue>,
+        vb: &VarBuilder,
+    ) -> Result<Self> {
         let channels = shape.channels;
         let project = if shape.linear_projection { Linear::new } else { Linear::pointwise };
         Ok(Self {

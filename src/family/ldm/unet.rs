@@ -73,7 +73,13 @@ impl Reader<'_> {
     }
 
     /// One layer for each width in `inputs`.
-    fn layers(&mut self, level: &Level, depth: Option<usize>, inputs: &[usize], vb: &VarBuilder) -> Result<Vec<Layer>> {
+    fn layers(
+        &mut self,
+        level: &Level,
+        depth: Option<usize>,
+        inputs: &[usize],
+        vb: &VarBuilder,
+    ) -> Result<Vec<Layer>> {
         let mut layers = Vec::with_capacity(inputs.len());
         for (i, &input) in inputs.iter().enumerate() {
             let resnet = self.resnet(input, level.channels, &vb.pp(format!("resnets.{i}")))?;
@@ -215,7 +221,9 @@ impl Unet {
         for (layers, twice) in &self.up {
             for layer in layers {
                 watch.check()?;
-                let skip = skips.pop().ok_or_else(|| error::Error::internal("the way up is longer than the way down"))?;
+                let skip = skips
+                    .pop()
+                    .ok_or_else(|| error::Error::internal("the way up is longer than the way down"))?;
                 x = layer.forward(&Tensor::cat(&[&x, &skip], 3)?, &time, told)?;
             }
             if let (Some(twice), Some(skip)) = (twice, skips.last()) {
