@@ -9,6 +9,7 @@
 pub mod attention;
 pub mod conv;
 pub mod norm;
+mod simd;
 pub mod widen;
 
 pub use attention::attention;
