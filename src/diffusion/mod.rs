@@ -38,7 +38,7 @@ pub use guidance::{Classifier, Guide, Guided};
 pub use lens::{Lens, Prediction};
 pub use names::{Name, names};
 pub use noise::Noise;
-pub use sampler::{Visit, sample, sample_visited};
+pub use sampler::{Visit, Visitor, sample, sample_visited};
 pub use settings::Settings;
 pub use torch_rng::TorchRng;
 pub use walk::{Churn, Level, Options, Walk};

@@ -67,13 +67,13 @@ fn golden_pipelines() {
 
 /// The outcome of a case; `Some(None)` if we do not have its pipeline yet, `None` if it is no case of a pipeline.
 fn case(folder: &Path) -> Option<Option<Outcome>> {
-    let json = crate::golden::read_json(&folder.join("case.json")).ok()?;
+    let json = fixtures::read_json(&folder.join("case.json")).ok()?;
     if json["class"] == "AutoencoderTiny" {
         return Some(Some(Case::open(folder).and_then(|case| tiny(&case))));
     }
     if json.get("same_weights_as").is_some() {
         let golden = folder.join(json["golden"].as_str()?).parent()?.to_owned();
-        let class = crate::golden::read_json(&golden.join("case.json")).ok()?;
+        let class = fixtures::read_json(&golden.join("case.json")).ok()?;
         return Some(PIPELINES.contains(&class["pipeline_class"].as_str()?).then(|| {
             let file = folder.join(json["file"].as_str().unwrap_or_default());
             let configs = folder.join(json["same_weights_as"].as_str().unwrap_or_default());
