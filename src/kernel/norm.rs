@@ -91,10 +91,10 @@ impl GroupNorm {
         let (mut factors, mut summands) = (Vec::with_capacity(channels), Vec::with_capacity(channels));
         for group in 0..self.groups {
             let range = group * width..(group + 1) * width;
-            let [sum, squares] = sums.iter().flat_map(|chunk| &chunk[range.clone()]).fold(
-                [0.0; 2],
-                |[sum, squares], [more, more_squares]| [sum + more, squares + more_squares],
-            );
+            let [sum, squares] = sums
+                .iter()
+                .flat_map(|chunk| &chunk[range.clone()])
+                .fold([0.0; 2], |[sum, squares], [more, more_squares]| [sum + more, squares + more_squares]);
             let mean = sum / count;
             let spread = 1.0 / ((squares / count - mean * mean).max(0.0) + self.eps).sqrt();
             for channel in range {

@@ -123,10 +123,20 @@ fn walk_case(case: &Case<'_>, walk: &Walk, forced: bool, findings: &mut Findings
         if want.is_none() {
             findings.0.push(format!("step {} is not in the fixture", visit.step));
         }
-        findings.check(&format!("{name} {}", key("x")), &fixtures::numbers(visit.x), want.as_deref(), tolerance);
+        findings.check(
+            &format!("{name} {}", key("x")),
+            &fixtures::numbers(visit.x),
+            want.as_deref(),
+            tolerance,
+        );
         if let Some(clean) = visit.clean {
             let want = case.numbers(&key("pred_original"));
-            findings.check(&format!("{name} {}", key("clean")), &fixtures::numbers(clean), want.as_deref(), tolerance);
+            findings.check(
+                &format!("{name} {}", key("clean")),
+                &fixtures::numbers(clean),
+                want.as_deref(),
+                tolerance,
+            );
         }
         Ok(if forced { case.get(&key("x")).cloned() } else { None })
     };
@@ -155,7 +165,13 @@ fn check_case(class: &str, case: &Case<'_>) -> Result<Vec<String>> {
     if let (Some(clean), Some(noise), Some(t)) =
         (case.get("add_noise.x0"), case.get("add_noise.noise"), case.numbers("add_noise.t"))
     {
-        let hits: Vec<usize> = walk.timesteps().iter().enumerate().filter(|(_, at)| (*at - t[0]).abs() < 1e-3).map(|(i, _)| i).collect();
+        let hits: Vec<usize> = walk
+            .timesteps()
+            .iter()
+            .enumerate()
+            .filter(|(_, at)| (*at - t[0]).abs() < 1e-3)
+            .map(|(i, _)| i)
+            .collect();
         let step = hits.get(1).or(hits.first()).copied().unwrap_or(0);
         let noised = fixtures::numbers(&walk.noised(clean, noise, step)?);
         findings.check("add_noise", &noised, case.numbers("add_noise.out").as_deref(), STEP);
@@ -183,7 +199,13 @@ fn check_folder(folder: &Path) -> (usize, Vec<String>) {
         let found = check_case(class, &case).unwrap_or_else(|error| vec![error.to_string()]);
         if !found.is_empty() {
             let shown: Vec<&str> = found.iter().take(4).map(String::as_str).collect();
-            failed.push(format!("{class} {} ({}, {} steps): {}", case.id, about["label"], case.steps, shown.join("; ")));
+            failed.push(format!(
+                "{class} {} ({}, {} steps): {}",
+                case.id,
+                about["label"],
+                case.steps,
+                shown.join("; ")
+            ));
         }
     }
     (cases.len(), failed)
