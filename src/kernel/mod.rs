@@ -8,12 +8,14 @@
 
 pub mod attention;
 pub mod conv;
+pub mod layer_norm;
 pub mod norm;
 mod simd;
 pub mod widen;
 
 pub use attention::attention;
 pub use conv::{Window, conv2d};
+pub use layer_norm::layer_norm;
 pub use norm::group_norm;
 pub use widen::widen;
 
