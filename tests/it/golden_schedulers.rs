@@ -150,14 +150,23 @@ fn check_case(class: &str, case: &Case<'_>) -> Result<Vec<String>> {
     let mut findings = Findings::default();
     findings.check("timesteps", &walk.timesteps(), case.numbers("timesteps").as_deref(), 1e-6);
     findings.check("sigmas", &walk.sigmas, case.numbers("sigmas").as_deref(), 2e-6);
+    if let Some(sigmas) = case.numbers("sigmas").filter(|sigmas| sigmas.len() == walk.sigmas.len()) {
+        // Each against itself: beside a first level of 4096 an error in the last would not show.
+        let ratios: Vec<f64> = walk.sigmas.iter().zip(&sigmas).map(|(a, b)| if a == b { 1.0 } else { a / b }).collect();
+        findings.check("each sigma", &ratios, Some(&vec![1.0; sigmas.len()]), 2e-6);
+    }
     let init = case.numbers("init_noise_sigma");
     findings.check("init_noise_sigma", &[walk.init_noise_sigma], init.as_deref(), 1e-6);
     if let (Some(clean), Some(noise), Some(t)) =
         (case.get("add_noise.x0"), case.get("add_noise.noise"), case.numbers("add_noise.t"))
     {
-        let hits: Vec<usize> = walk.timesteps().iter().enumerate().filter(|(_, at)| (*at - t[0]).abs() < 1e-3).map(|(i, _)| i).collect();
+        // The reference noised on the schedule's own levels, even where the walk was given others.
+        let own = Options { sigmas: None, timesteps: None, ..case.options() };
+        let own = settings.walk(case.steps, &own)?;
+        let times = own.timesteps();
+        let hits: Vec<usize> = (0..times.len()).filter(|&i| (times[i] - t[0]).abs() < 1e-3).collect();
         let step = hits.get(1).or(hits.first()).copied().unwrap_or(0);
-        let noised = fixtures::numbers(&walk.noised(clean, noise, step)?);
+        let noised = fixtures::numbers(&own.noised(clean, noise, step)?);
         findings.check("add_noise", &noised, case.numbers("add_noise.out").as_deref(), STEP);
     }
     walk_case(case, &walk, true, &mut findings)?;
