@@ -41,12 +41,8 @@ pub(crate) fn karras(high: f64, low: f64, rho: f64, places: &[f64]) -> Vec<f64> 
 }
 
 /// σ per training step, from ᾱ.
-///
-/// The 2⁻²⁴ that stands for no signal means σ = 4096: the root of 2²⁴ − 1 lies a hair below the middle of two single
-/// precision numbers, and the reference's vector root rounds it up.
 pub(crate) fn sigmas(alphas: &[f64]) -> Vec<f64> {
-    let sigma = |a: &f64| if *a == 2f64.powi(-24) { 4096.0 } else { single(single(single(1.0 - a) / a).sqrt()) };
-    alphas.iter().map(sigma).collect()
+    alphas.iter().map(|a| single(single(single(1.0 - a) / a).sqrt())).collect()
 }
 
 /// The training step, fractional, at which a network heard this much noise.
