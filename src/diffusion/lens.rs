@@ -3,7 +3,7 @@
 use candle_core::{D, DType, Tensor};
 
 use super::Level;
-use super::mix::mix;
+use super::mix::{divided, mix};
 use crate::error::Result;
 
 /// What a network was trained to say.
@@ -100,6 +100,18 @@ impl Lens {
 /// The noise that explains the rest of `x`: (x − α·x₀) / σ.
 pub(crate) fn explain(clean: &Tensor, x: &Tensor, at: &Level) -> Result<Tensor> {
     mix(&[(1.0 / at.sigma, x), (-at.alpha / at.sigma, clean)])
+}
+
+/// The slope of the exploding and of the straight process: (x − x₀) / σ.
+///
+/// Subtracted first and truly divided, as the reference does: where σ is in the thousands, any other order of rounding
+/// shows in the picture.
+pub(crate) fn slope(clean: &Tensor, x: &Tensor, sigma: f64) -> Result<Tensor> {
+    if sigma == 0.0 {
+        // The weighted sum says what is wrong.
+        return mix(&[(f64::INFINITY, x)]);
+    }
+    divided(&(x - clean)?, sigma)
 }
 
 /// Cuts each sample at a quantile of its own magnitudes, between 1 and `most`, and divides by it.

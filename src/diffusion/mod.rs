@@ -51,7 +51,7 @@ pub trait Predict {
     /// The raw output for `x` at a level; [`Lens`] knows what it means.
     ///
     /// # Shapes
-    /// `x` `[B, …]`, already multiplied with `at.scale` → `[B, …]`.
+    /// `x` `[B, …]`, already divided by `at.scale` → `[B, …]`.
     ///
     /// # Errors
     /// Whatever the network says, and `cancelled`.

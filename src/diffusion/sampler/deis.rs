@@ -34,7 +34,7 @@ pub(crate) fn deis(trip: &mut Trip<'_, '_>, mut x: Tensor, plan: &Deis) -> Resul
         let rho = |back: usize| (plan.nodes[call - back].sigma / plan.nodes[call - back].alpha) as f32;
         let end = (to.sigma / to.alpha) as f32;
         let shares = match order {
-            1 => vec![-to.sigma * (to.lambda - from.lambda).exp_m1() / to.alpha],
+            1 => vec![-to.sigma * Node::growth32(Node::gain32(from, to)) / to.alpha],
             2 => {
                 let pair = |b, c| second(end, b, c) - second(rho(0), b, c);
                 vec![pair(rho(0), rho(1)), pair(rho(1), rho(0))]
