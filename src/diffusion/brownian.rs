@@ -34,7 +34,13 @@ impl Path {
             Some(seed) => (0..own.len() as u64).map(|i| seed.wrapping_add(i)).collect(),
             None => own.to_vec(),
         };
-        Ok(Self { seeds, low, span: (high - low).max(f64::MIN_POSITIVE), shape: x.dims().to_vec(), device: x.device().clone() })
+        Ok(Self {
+            seeds,
+            low,
+            span: (high - low).max(f64::MIN_POSITIVE),
+            shape: x.dims().to_vec(),
+            device: x.device().clone(),
+        })
     }
 
     /// The increment between two levels, scaled to unit variance; a given draw where `noise` plays back.

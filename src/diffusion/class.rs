@@ -61,7 +61,8 @@ impl Class {
         Self::ALL.iter().copied().find(|class| class.as_str() == name).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|class| class.as_str()).collect();
             let error = Error::new(Code::ConfigInvalid, format!("the scheduler class {name} is not known"));
-            Error { param: Some("_class_name".into()), ..error }.hint(format!("known are {}", known.join(", ")))
+            Error { param: Some("_class_name".into()), ..error }
+                .hint(format!("known are {}", known.join(", ")))
         })
     }
 

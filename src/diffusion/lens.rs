@@ -99,7 +99,11 @@ impl Lens {
 
 /// The noise that explains the rest of `x`: (x − α·x₀) / σ.
 pub(crate) fn explain(clean: &Tensor, x: &Tensor, at: &Level) -> Result<Tensor> {
-    mix(&[(1.0 / at.sigma, x), (-at.alpha / at.sigma, clean)])
+    if at.sigma == 0.0 {
+        // The weighted sum says what is wrong.
+        return mix(&[(f64::INFINITY, x)]);
+    }
+    divided(&mix(&[(1.0, x), (-at.alpha, clean)])?, at.sigma)
 }
 
 /// The slope of the exploding and of the straight process: (x − x₀) / σ.
@@ -158,13 +162,18 @@ mod tests {
             let norm = at.norm();
             let x = mix(&[(alpha, &clean), (sigma, &noise)]).unwrap();
             let v = mix(&[(alpha / norm, &noise), (-sigma / norm, &clean)]).unwrap();
-            let mut answers = vec![(Prediction::Epsilon, noise.clone()), (Prediction::Sample, clean.clone()), (Prediction::V, v)];
+            let mut answers = vec![
+                (Prediction::Epsilon, noise.clone()),
+                (Prediction::Sample, clean.clone()),
+                (Prediction::V, v),
+            ];
             if alpha < 0.5 {
                 answers.push((Prediction::Velocity, (&noise - &clean).unwrap()));
             }
             for (prediction, raw) in answers {
                 let lens = Lens { prediction, bound: Bound::None };
-                for (got, want) in [(lens.clean(&raw, &x, &at), &clean), (lens.noise(&raw, &x, &at), &noise)] {
+                for (got, want) in [(lens.clean(&raw, &x, &at), &clean), (lens.noise(&raw, &x, &at), &noise)]
+                {
                     for (a, b) in values(&got.unwrap()).iter().zip(values(want)) {
                         assert!((a - b).abs() < 1e-5, "{prediction:?} at {alpha} {sigma}: {a} {b}");
                     }

@@ -61,7 +61,12 @@ const PLMS: &[(&str, Set)] = &[("skip_prk_steps", Set::Yes)];
 const SA: &[(&str, Set)] = &[("algorithm_type", Set::Word("data_prediction"))];
 
 /// One row: a name, its class, its class for straight lines, and what it sets.
-const fn row(name: &'static str, class: Class, flow: Option<Class>, sets: &'static [(&'static str, Set)]) -> Name {
+const fn row(
+    name: &'static str,
+    class: Class,
+    flow: Option<Class>,
+    sets: &'static [(&'static str, Set)],
+) -> Name {
     Name { name, class, flow, sets }
 }
 
@@ -149,7 +154,8 @@ fn takes(class: Class, flag: &str) -> bool {
 /// `DPM++ 2M Karras` → `dpmpp_2m_karras`.
 fn plain(name: &str) -> String {
     let lower = name.trim().to_lowercase().replace("++", "pp");
-    let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     words.join("_")
 }
 
@@ -201,7 +207,10 @@ impl Settings {
         }
         Self::of(class, config).map_err(|error| Error {
             hint: error.hint.or_else(|| Some("choose another sampler, or the model's own".into())),
-            ..Error::argument("sampler", format!("{name} cannot walk this model's schedule: {}", error.message))
+            ..Error::argument(
+                "sampler",
+                format!("{name} cannot walk this model's schedule: {}", error.message),
+            )
         })
     }
 }
@@ -214,7 +223,8 @@ fn target(row: &Name, base: &Settings) -> Result<Class> {
             .filter(|other| if base.is_flow() { other.flow.is_some() } else { !other.class.is_flow() })
             .map(|other| other.name)
             .collect();
-        Error::argument("sampler", format!("{} {why}", row.name)).hint(format!("fitting are {}", fitting.join(", ")))
+        Error::argument("sampler", format!("{} {why}", row.name))
+            .hint(format!("fitting are {}", fitting.join(", ")))
     };
     if base.is_flow() {
         return row.flow.ok_or_else(|| refuse("cannot walk the straight lines of a flow model"));

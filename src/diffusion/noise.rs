@@ -63,7 +63,10 @@ impl Noise {
         match &mut self.source {
             Source::Seeded(generators) => {
                 if shape.first() != Some(&generators.len()) {
-                    return Err(Error::internal(format!("{} generators for noise {shape:?}", generators.len())));
+                    return Err(Error::internal(format!(
+                        "{} generators for noise {shape:?}",
+                        generators.len()
+                    )));
                 }
                 let count: usize = shape[1..].iter().product();
                 let mut values = Vec::with_capacity(count * generators.len());
@@ -73,7 +76,9 @@ impl Noise {
                 Ok(Tensor::from_vec(values, shape, device)?)
             }
             Source::Given(draws) => {
-                let draw = draws.pop_front().ok_or_else(|| Error::internal("the given draws of noise have run out"))?;
+                let draw = draws
+                    .pop_front()
+                    .ok_or_else(|| Error::internal("the given draws of noise have run out"))?;
                 if draw.dims() != shape {
                     return Err(Error::internal(format!("a given draw is {:?}, not {shape:?}", draw.dims())));
                 }

@@ -21,7 +21,10 @@ impl<'a> Reader<'a> {
 
     /// An error about `key`.
     pub(crate) fn refuse(&self, key: &str, why: impl std::fmt::Display) -> Error {
-        Error { param: Some(key.into()), ..Error::new(Code::ConfigInvalid, format!("{}: {key} {why}", self.class)) }
+        Error {
+            param: Some(key.into()),
+            ..Error::new(Code::ConfigInvalid, format!("{}: {key} {why}", self.class))
+        }
     }
 
     /// The value of `key`, unless it is absent or null.
@@ -64,12 +67,17 @@ impl<'a> Reader<'a> {
     /// A whole number in `range`, or its default.
     pub(crate) fn whole(&self, key: &str, default: usize, range: RangeInclusive<usize>) -> Result<usize> {
         let Some(value) = self.value(key) else { return Ok(default) };
-        let whole = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0).map(|n| n as usize);
+        let whole =
+            value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0).map(|n| n as usize);
         match whole {
             Some(whole) if range.contains(&whole) => Ok(whole),
             _ => Err(self.refuse(
                 key,
-                format_args!("is {value}, but must be a whole number from {} to {}", range.start(), range.end()),
+                format_args!(
+                    "is {value}, but must be a whole number from {} to {}",
+                    range.start(),
+                    range.end()
+                ),
             )),
         }
     }
@@ -99,7 +107,9 @@ impl<'a> Reader<'a> {
         let numbers: Option<Vec<f64>> =
             value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
         match numbers {
-            Some(numbers) if !numbers.is_empty() && numbers.iter().all(|n| range.contains(n)) => Ok(Some(numbers)),
+            Some(numbers) if !numbers.is_empty() && numbers.iter().all(|n| range.contains(n)) => {
+                Ok(Some(numbers))
+            }
             _ => Err(self.refuse(
                 key,
                 format_args!("must be a list of numbers from {} to {}", range.start(), range.end()),

@@ -50,7 +50,10 @@ impl Settings {
         let name = match (class, keys.get("_class_name").and_then(Value::as_str)) {
             (Some(class), _) | (None, Some(class)) => class,
             (None, None) => {
-                return Err(Error::new(Code::ConfigInvalid, "a scheduler configuration must name its _class_name"));
+                return Err(Error::new(
+                    Code::ConfigInvalid,
+                    "a scheduler configuration must name its _class_name",
+                ));
             }
         };
         Self::of(Class::read(name)?, keys.clone())
@@ -61,8 +64,9 @@ impl Settings {
     /// # Errors
     /// As [`Settings::read`], and `config_invalid` where the text is not JSON.
     pub fn parse(text: &str) -> Result<Self> {
-        let config: Value = serde_json::from_str(&quoted(text))
-            .map_err(|e| Error::new(Code::ConfigInvalid, "the scheduler configuration is not JSON").because(e))?;
+        let config: Value = serde_json::from_str(&quoted(text)).map_err(|e| {
+            Error::new(Code::ConfigInvalid, "the scheduler configuration is not JSON").because(e)
+        })?;
         Self::read(None, &config)
     }
 
@@ -157,14 +161,16 @@ fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut inside) = (text, false);
     while let Some(c) = rest.chars().next() {
-        if !inside && let Some(word) = ["-Infinity", "Infinity", "NaN"].iter().find(|w| rest.starts_with(**w)) {
+        if !inside && let Some(word) = ["-Infinity", "Infinity", "NaN"].iter().find(|w| rest.starts_with(**w))
+        {
             out.extend(["\"", word, "\""]);
             rest = &rest[word.len()..];
             continue;
         }
         let escaped = inside && c == '\\';
         inside ^= c == '"';
-        let length = if escaped { 1 + rest[1..].chars().next().map_or(0, char::len_utf8) } else { c.len_utf8() };
+        let length =
+            if escaped { 1 + rest[1..].chars().next().map_or(0, char::len_utf8) } else { c.len_utf8() };
         out.push_str(&rest[..length]);
         rest = &rest[length..];
     }
@@ -197,7 +203,11 @@ mod tests {
             ("EulerDiscreteScheduler", json!({ "num_train_timesteps": 0.5 }), "num_train_timesteps"),
             ("EulerDiscreteScheduler", json!({ "beta_start": "NaN" }), "beta_start"),
             ("EulerDiscreteScheduler", json!({ "timestep_spacing": 3 }), "timestep_spacing"),
-            ("EulerDiscreteScheduler", json!({ "use_karras_sigmas": true, "use_beta_sigmas": true }), "use_beta_sigmas"),
+            (
+                "EulerDiscreteScheduler",
+                json!({ "use_karras_sigmas": true, "use_beta_sigmas": true }),
+                "use_beta_sigmas",
+            ),
             ("KDPM2DiscreteScheduler", json!({ "prediction_type": "sample" }), "prediction_type"),
             ("DPMSolverMultistepScheduler", json!({ "algorithm_type": "dpmsolver" }), "final_sigmas_type"),
             ("DDPMScheduler", json!({ "variance_type": "fixed_large_log" }), "variance_type"),
@@ -205,7 +215,11 @@ mod tests {
             ("UniPCMultistepScheduler", json!({ "solver_type": "bh1" }), "final_sigmas_type"),
         ] {
             let error = Settings::read(Some(class), &config).expect_err(key);
-            assert_eq!((error.code, error.param.as_deref()), (Code::ConfigInvalid, Some(key)), "{class} {error}");
+            assert_eq!(
+                (error.code, error.param.as_deref()),
+                (Code::ConfigInvalid, Some(key)),
+                "{class} {error}"
+            );
         }
     }
 
@@ -224,7 +238,8 @@ mod tests {
             let error = euler.walk(steps, &options).expect_err(param);
             assert_eq!((error.code, error.param.as_deref()), (Code::InvalidArgument, Some(param)), "{error}");
         }
-        let flux = Settings::read(Some("FlowMatchEulerDiscreteScheduler"), &json!({ "use_dynamic_shifting": true }));
+        let flux =
+            Settings::read(Some("FlowMatchEulerDiscreteScheduler"), &json!({ "use_dynamic_shifting": true }));
         let flux = flux.unwrap();
         assert_eq!(flux.walk(4, &none).unwrap_err().param.as_deref(), Some("mu"));
         assert!((flux.mu(4096).unwrap() - 1.15).abs() < 1e-9 && (flux.mu(256).unwrap() - 0.5).abs() < 1e-9);

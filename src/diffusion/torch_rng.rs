@@ -90,36 +90,56 @@ impl TorchRng {
 
     /// As `torch.randn` in single precision.
     pub fn randn(&mut self, count: usize) -> Vec<f32> {
-        self.normals(count, |rng| rng.uniform(24) as f32, |x| x as f32, |u1, u2| {
-            let radius = (-2.0 * (1.0 - u1).ln()).sqrt();
-            let angle = 2.0 * std::f32::consts::PI * u2;
-            (radius * angle.cos(), radius * angle.sin())
-        })
+        self.normals(
+            count,
+            |rng| rng.uniform(24) as f32,
+            |x| x as f32,
+            |u1, u2| {
+                let radius = (-2.0 * (1.0 - u1).ln()).sqrt();
+                let angle = 2.0 * std::f32::consts::PI * u2;
+                (radius * angle.cos(), radius * angle.sin())
+            },
+        )
     }
 
     /// As `torch.randn` in double precision.
     pub fn randn_f64(&mut self, count: usize) -> Vec<f64> {
-        self.normals(count, Self::uniform_double, |x| x, |u1, u2| {
-            let radius = (-2.0 * (1.0 - u1).ln()).sqrt();
-            let angle = 2.0 * std::f64::consts::PI * u2;
-            (radius * angle.cos(), radius * angle.sin())
-        })
+        self.normals(
+            count,
+            Self::uniform_double,
+            |x| x,
+            |u1, u2| {
+                let radius = (-2.0 * (1.0 - u1).ln()).sqrt();
+                let angle = 2.0 * std::f64::consts::PI * u2;
+                (radius * angle.cos(), radius * angle.sin())
+            },
+        )
     }
 
     /// As `torch.randn` in half precision, where every intermediate is rounded to it.
     pub fn randn_f16(&mut self, count: usize) -> Vec<f16> {
-        self.normals(count, |rng| f16::from_f64(rng.uniform(11)), f16::from_f64, |u1, u2| {
-            let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| f16::from_f32(x).to_f32());
-            (f16::from_f32(cos), f16::from_f32(sin))
-        })
+        self.normals(
+            count,
+            |rng| f16::from_f64(rng.uniform(11)),
+            f16::from_f64,
+            |u1, u2| {
+                let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| f16::from_f32(x).to_f32());
+                (f16::from_f32(cos), f16::from_f32(sin))
+            },
+        )
     }
 
     /// As `torch.randn` in `bfloat16`, where every intermediate is rounded to it.
     pub fn randn_bf16(&mut self, count: usize) -> Vec<bf16> {
-        self.normals(count, |rng| bf16::from_f64(rng.uniform(8)), bf16::from_f64, |u1, u2| {
-            let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| bf16::from_f32(x).to_f32());
-            (bf16::from_f32(cos), bf16::from_f32(sin))
-        })
+        self.normals(
+            count,
+            |rng| bf16::from_f64(rng.uniform(8)),
+            bf16::from_f64,
+            |u1, u2| {
+                let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| bf16::from_f32(x).to_f32());
+                (bf16::from_f32(cos), bf16::from_f32(sin))
+            },
+        )
     }
 
     /// Fewer than 16 numbers are made one by one in double precision; more in blocks of 16, the last of which overlaps

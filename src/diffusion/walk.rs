@@ -230,7 +230,10 @@ impl Walk {
     /// `invalid_argument` if there is no such call.
     pub fn from_call(mut self, call: usize) -> Result<Self> {
         if call >= self.levels.len() {
-            return Err(Error::argument("strength", format!("there is no call {call} of {}", self.levels.len())));
+            return Err(Error::argument(
+                "strength",
+                format!("there is no call {call} of {}", self.levels.len()),
+            ));
         }
         self.begin = call;
         Ok(self)
@@ -251,6 +254,8 @@ impl Walk {
     pub fn noised(&self, clean: &Tensor, noise: &Tensor, step: usize) -> Result<Tensor> {
         let Some(level) = self.levels.get(step) else { return Ok(clean.clone()) };
         let (alpha, sigma) = match &self.noising {
+            // Where a step calls twice, a picture is noised to the step's end, not to its middle.
+            None if self.calls_per_step == 2 => (level.alpha, self.sigmas.get(step).copied().unwrap_or(0.0)),
             None => (level.alpha, level.sigma),
             Some(table) => {
                 let share = table.get(level.time as usize).copied().unwrap_or(1.0);

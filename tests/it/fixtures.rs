@@ -20,7 +20,9 @@ pub(crate) fn folder() -> Option<PathBuf> {
 
 /// The folders under `kind` that hold a `case.json`, by name.
 pub(crate) fn cases(kind: &str) -> Vec<PathBuf> {
-    let Some(entries) = folder().and_then(|folder| folder.join(kind).read_dir().ok()) else { return Vec::new() };
+    let Some(entries) = folder().and_then(|folder| folder.join(kind).read_dir().ok()) else {
+        return Vec::new();
+    };
     let mut found: Vec<PathBuf> =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.join("case.json").is_file()).collect();
     found.sort();

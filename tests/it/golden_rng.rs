@@ -48,7 +48,11 @@ fn golden_rng_draws_as_torch() {
                 }
             }
         }
-        println!("golden rng: {} of {} passed, {exact} to the last bit", tensors.len() - failures.len(), tensors.len());
+        println!(
+            "golden rng: {} of {} passed, {exact} to the last bit",
+            tensors.len() - failures.len(),
+            tensors.len()
+        );
         assert!(failures.is_empty(), "{} draws differ:\n{}", failures.len(), failures.join("\n"));
     }
 }

@@ -111,7 +111,12 @@ impl Integrals {
 }
 
 /// The quantity that the algorithm takes as constant.
-fn ask(trip: &mut Trip<'_, '_>, x: &Tensor, call: usize, algorithm: Algorithm) -> Result<(Tensor, Option<Tensor>)> {
+fn ask(
+    trip: &mut Trip<'_, '_>,
+    x: &Tensor,
+    call: usize,
+    algorithm: Algorithm,
+) -> Result<(Tensor, Option<Tensor>)> {
     let (lens, at) = (trip.lens(), trip.level(call));
     let raw = trip.raw(x, call)?;
     if !algorithm.is_noise() {
@@ -190,7 +195,8 @@ pub(crate) fn singlestep(trip: &mut Trip<'_, '_>, mut x: Tensor, plan: &Multiste
         let first = plan.nodes[call + 1 - order];
         let to = plan.nodes[call + 1];
         let weights = Integrals::new(plan.algorithm, first, to);
-        let along = |back: usize| (plan.nodes[call - back].lambda - first.lambda) / (to.lambda - first.lambda);
+        let along =
+            |back: usize| (plan.nodes[call - back].lambda - first.lambda) / (to.lambda - first.lambda);
         let shares = match order {
             1 => vec![weights.zeroth],
             2 => {

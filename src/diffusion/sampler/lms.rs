@@ -30,7 +30,13 @@ pub(crate) fn lms(trip: &mut Trip<'_, '_>, mut x: Tensor, plan: &Lms) -> Result<
         slopes.push_front(slope(&clean, &x, plan.sigmas[call])?);
         let order = plan.order.min(call + 1);
         let mut terms = vec![(1.0, &x)];
-        terms.extend(slopes.iter().take(order).enumerate().map(|(j, slope)| (weight(&plan.sigmas, call, order, j), slope)));
+        terms.extend(
+            slopes
+                .iter()
+                .take(order)
+                .enumerate()
+                .map(|(j, slope)| (weight(&plan.sigmas, call, order, j), slope)),
+        );
         let next = mix(&terms)?;
         x = trip.arrive(call, next, Some(&clean))?;
     }

@@ -23,7 +23,12 @@ pub(crate) struct Hop {
 /// # Source
 /// Karras et al. 2022 (arXiv 2206.00364), algorithm 2 with other middles; `crowsonkb/k-diffusion
 /// k_diffusion/sampling.py` `sample_dpm_2` and `sample_dpm_2_ancestral`, MIT.
-pub(crate) fn midpoint(trip: &mut Trip<'_, '_>, mut x: Tensor, hops: &[Hop], ancestral: bool) -> Result<Tensor> {
+pub(crate) fn midpoint(
+    trip: &mut Trip<'_, '_>,
+    mut x: Tensor,
+    hops: &[Hop],
+    ancestral: bool,
+) -> Result<Tensor> {
     let (begin, calls) = (trip.calls().start, trip.walk.levels.len());
     for (step, hop) in hops.iter().enumerate().skip(begin / 2) {
         let call = 2 * step;

@@ -90,12 +90,21 @@ impl Pndm {
             return Ok(self.beyond);
         }
         self.alphas.get(time as usize).copied().ok_or_else(|| {
-            Error::new(Code::ConfigInvalid, format!("the walk visits training step {time}, which does not exist"))
+            Error::new(
+                Code::ConfigInvalid,
+                format!("the walk visits training step {time}, which does not exist"),
+            )
         })
     }
 
     /// The latent at `to`, if `answer` is the noise or the v of `x` at `from`.
-    fn carried(&self, trip: &Trip<'_, '_>, x: &Tensor, answer: &Tensor, (from, to): (f64, f64)) -> Result<Tensor> {
+    fn carried(
+        &self,
+        trip: &Trip<'_, '_>,
+        x: &Tensor,
+        answer: &Tensor,
+        (from, to): (f64, f64),
+    ) -> Result<Tensor> {
         let (now, next) = (self.share(from)?, self.share(to)?);
         let (left, left_next) = (1.0 - now, 1.0 - next);
         let slope = -(next - now) / (now * left_next.sqrt() + (now * left * next).sqrt());

@@ -63,7 +63,8 @@ pub(crate) fn stride(trip: &mut Trip<'_, '_>, mut x: Tensor, strides: &[Stride])
             let (answer, said) = split(&raw, x.dim(1)?)?;
             spread = Some(deviation(&said, range)?);
             raw = answer;
-        } else if raw.dim(1)? == 2 * x.dim(1)? && strides.iter().any(|s| matches!(s.fresh, Fresh::Learned(_))) {
+        } else if raw.dim(1)? == 2 * x.dim(1)? && strides.iter().any(|s| matches!(s.fresh, Fresh::Learned(_)))
+        {
             raw = split(&raw, x.dim(1)?)?.0;
         }
         let mut clean = lens.clean(&raw, &x, &at)?;
@@ -112,7 +113,12 @@ fn deviation(said: &Tensor, range: Option<(f64, f64)>) -> Result<Tensor> {
 ///
 /// # Source
 /// Karras et al. 2022 (arXiv 2206.00364), algorithm 2.
-pub(crate) fn churned(trip: &mut Trip<'_, '_>, mut x: Tensor, sigmas: &[f64], churn: &Churn) -> Result<Tensor> {
+pub(crate) fn churned(
+    trip: &mut Trip<'_, '_>,
+    mut x: Tensor,
+    sigmas: &[f64],
+    churn: &Churn,
+) -> Result<Tensor> {
     for call in trip.calls() {
         let at = trip.level(call);
         let raw = trip.raw(&x, call)?;

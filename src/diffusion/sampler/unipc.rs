@@ -140,9 +140,8 @@ impl<'a> Span<'a> {
 /// Solves Σⱼ rⱼ^i·ρⱼ = bᵢ by Gauss with pivots.
 fn solve(places: &[f64], right: &[f64]) -> Result<Vec<f64>> {
     let n = places.len();
-    let mut rows: Vec<Vec<f64>> = (0..n)
-        .map(|i| places.iter().map(|r| r.powi(i as i32)).chain([right[i]]).collect())
-        .collect();
+    let mut rows: Vec<Vec<f64>> =
+        (0..n).map(|i| places.iter().map(|r| r.powi(i as i32)).chain([right[i]]).collect()).collect();
     for column in 0..n {
         let pivot = (column..n).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()));
         let Some(pivot) = pivot.filter(|&p| rows[p][column].abs() > 0.0) else {

@@ -90,7 +90,10 @@ impl Edm {
             return logs.into_iter().rev().map(|log| single(log.exp())).collect();
         }
         if self.dpm.is_none() {
-            return karras(self.high, self.low, self.rho, &linspace(0.0, 1.0, n)).into_iter().map(single).collect();
+            return karras(self.high, self.low, self.rho, &linspace(0.0, 1.0, n))
+                .into_iter()
+                .map(single)
+                .collect();
         }
         let (high, low) = (self.high.powf(1.0 / self.rho), self.low.powf(1.0 / self.rho));
         let span = single(low - high);

@@ -90,7 +90,10 @@ impl Flow {
         };
         options.check(self.class.as_str(), has)?;
         if n > self.train {
-            return Err(Error::argument("steps", format!("{n} steps, but the model was trained on {}", self.train)));
+            return Err(Error::argument(
+                "steps",
+                format!("{n} steps, but the model was trained on {}", self.train),
+            ));
         }
         let mut sigmas = self.sigmas(n, options)?;
         let mut times: Vec<f64> = match &options.timesteps {
@@ -103,14 +106,21 @@ impl Flow {
         }
         let end = if self.invert { 1.0 } else { 0.0 };
         sigmas.push(end);
-        Ok(if self.class == Class::FlowHeun { doubled(&sigmas, &times, options) } else { self.single_calls(sigmas, &times) })
+        Ok(if self.class == Class::FlowHeun {
+            doubled(&sigmas, &times, options)
+        } else {
+            self.single_calls(sigmas, &times)
+        })
     }
 
     fn sigmas(&self, n: usize, options: &Options) -> Result<Vec<f64>> {
         let shift = match (self.dynamic, options.mu) {
             (false, None) => Shift::Factor(self.shift),
             (false, Some(_)) => {
-                return Err(Error::argument("mu", "mu is for schedules with use_dynamic_shifting, which this is not"));
+                return Err(Error::argument(
+                    "mu",
+                    "mu is for schedules with use_dynamic_shifting, which this is not",
+                ));
             }
             (true, None) => {
                 return Err(Error::argument("mu", "this schedule has use_dynamic_shifting and needs mu")
@@ -182,8 +192,11 @@ fn doubled(sigmas: &[f64], times: &[f64], options: &Options) -> Walk {
         }
     }
     listed.push(sigmas[n]);
-    let mut walk =
-        Walk::new(levels, LENS, Route::Heun { listed: listed.len(), churn: options.churn.unwrap_or_default() });
+    let mut walk = Walk::new(
+        levels,
+        LENS,
+        Route::Heun { listed: listed.len(), churn: options.churn.unwrap_or_default() },
+    );
     walk.sigmas = listed;
     walk.calls_per_step = 2;
     walk

@@ -58,7 +58,14 @@ impl Grid {
         let ramp = read_ramp(class, reader)?;
         let own = matches!(class, Class::Lms | Class::DpmSde) && ramp == Ramp::Karras || ramp == Ramp::Lu;
         let end = |key| if own { Ok(None) } else { reader.maybe(key, 1e-9..=1e6) };
-        Ok(Self { train, clock: Clock::new(&sigmas), sigmas, ramp, high: end("sigma_max")?, low: end("sigma_min")? })
+        Ok(Self {
+            train,
+            clock: Clock::new(&sigmas),
+            sigmas,
+            ramp,
+            high: end("sigma_max")?,
+            low: end("sigma_min")?,
+        })
     }
 
     /// `n` levels from `high` to `low` unless the configuration names its own ends; `None` without a ramp.
@@ -95,8 +102,9 @@ pub(crate) fn read_ramp(class: Class, reader: Reader<'_>) -> Result<Ramp> {
         ([(_, Ramp::Karras)], _) => Ok(Ramp::Karras),
         ([_], true) => Ok(Ramp::Lu),
         ([(_, kind)], false) => Ok(*kind),
-        ([.., (key, _)], _) => {
-            Err(reader.refuse(key, "cannot be combined with another of use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas"))
-        }
+        ([.., (key, _)], _) => Err(reader.refuse(
+            key,
+            "cannot be combined with another of use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas",
+        )),
     }
 }

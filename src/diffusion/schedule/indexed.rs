@@ -92,7 +92,10 @@ impl Indexed {
         };
         options.check(self.class.as_str(), has)?;
         if n > self.train {
-            return Err(Error::argument("steps", format!("{n} steps, but the model was trained on {}", self.train)));
+            return Err(Error::argument(
+                "steps",
+                format!("{n} steps, but the model was trained on {}", self.train),
+            ));
         }
         let times = self.times(n, options)?;
         let mut levels = Vec::with_capacity(times.len());
@@ -115,7 +118,8 @@ impl Indexed {
                 runge_kutta: if self.runge_kutta { 12 } else { 0 },
             })
         } else {
-            let strides: Result<Vec<Stride>> = (0..times.len()).map(|i| self.stride(&times, i, n, options)).collect();
+            let strides: Result<Vec<Stride>> =
+                (0..times.len()).map(|i| self.stride(&times, i, n, options)).collect();
             Route::strides(strides?)
         };
         let mut walk = Walk::new(levels, self.lens, route);
@@ -138,7 +142,11 @@ impl Indexed {
         self.alphas.get(time as usize).copied().ok_or_else(|| {
             Error::new(
                 Code::ConfigInvalid,
-                format!("{}: the walk visits training step {time}, but the last is {}", self.class, self.alphas.len() - 1),
+                format!(
+                    "{}: the walk visits training step {time}, but the last is {}",
+                    self.class,
+                    self.alphas.len() - 1
+                ),
             )
             .hint("fewer steps, or a smaller steps_offset")
         })
@@ -164,9 +172,7 @@ impl Indexed {
     fn distilled_times(&self, n: usize, options: &Options) -> Result<Vec<f64>> {
         let strength = options.strength.unwrap_or(1.0);
         let mut teacher: Vec<f64> = match (self.class, options.original_steps) {
-            (Class::Tcd, Some(_)) => {
-                (0..(self.train as f64 * strength) as usize).map(|t| t as f64).collect()
-            }
+            (Class::Tcd, Some(_)) => (0..(self.train as f64 * strength) as usize).map(|t| t as f64).collect(),
             (_, chosen) => {
                 let original = chosen.unwrap_or(self.original_steps);
                 if original == 0 || original > self.train {
@@ -201,12 +207,19 @@ impl Indexed {
             return Ok(times);
         }
         if n < 4 {
-            return Err(Error::argument("steps", format!("{n} steps, but the Runge-Kutta beginning needs 4"))
-                .hint("set skip_prk_steps in the scheduler's configuration"));
+            return Err(Error::argument(
+                "steps",
+                format!("{n} steps, but the Runge-Kutta beginning needs 4"),
+            )
+            .hint("set skip_prk_steps in the scheduler's configuration"));
         }
         let half = (self.train / n / 2) as f64;
-        let doubled: Vec<f64> =
-            falling[..4].iter().flat_map(|time| [time + half, *time]).skip(1).flat_map(|time| [time, time]).collect();
+        let doubled: Vec<f64> = falling[..4]
+            .iter()
+            .flat_map(|time| [time + half, *time])
+            .skip(1)
+            .flat_map(|time| [time, time])
+            .collect();
         Ok([&doubled[1..doubled.len() - 1], &falling[3..]].concat())
     }
 
@@ -305,7 +318,8 @@ impl Indexed {
 }
 
 fn spacing(class: Class, reader: Reader<'_>) -> Result<Spacing> {
-    let all = [("leading", Spacing::Leading), ("trailing", Spacing::Trailing), ("linspace", Spacing::Linspace)];
+    let all =
+        [("leading", Spacing::Leading), ("trailing", Spacing::Trailing), ("linspace", Spacing::Linspace)];
     match class {
         // They have their own way and read no spacing.
         Class::Lcm | Class::Tcd => Ok(Spacing::Leading),

@@ -65,9 +65,11 @@ impl Scaled {
                 prediction,
                 bound: if class == Class::Heun { clipping(reader, false)? } else { Bound::None },
             },
-            log_linear: euler && reader.choice("interpolation_type", &[("linear", false), ("log_linear", true)])?,
+            log_linear: euler
+                && reader.choice("interpolation_type", &[("linear", false), ("log_linear", true)])?,
             continuous,
-            ends_at_lowest: euler && reader.choice("final_sigmas_type", &[("zero", false), ("sigma_min", true)])?,
+            ends_at_lowest: euler
+                && reader.choice("final_sigmas_type", &[("zero", false), ("sigma_min", true)])?,
             seed,
         })
     }
@@ -103,17 +105,26 @@ impl Scaled {
         }
         if let Some(given) = &options.sigmas {
             if given.len() < 2 {
-                return Err(Error::argument("sigmas", "sigmas must name at least two levels, the last where it ends"));
+                return Err(Error::argument(
+                    "sigmas",
+                    "sigmas must name at least two levels, the last where it ends",
+                ));
             }
             let sigmas: Vec<f64> = given.iter().map(|&sigma| single(sigma)).collect();
             let times = sigmas[..sigmas.len() - 1].iter().map(|&sigma| self.heard(sigma)).collect();
             return Ok(Table { sigmas, times });
         }
         if options.timesteps.is_some() && (grid.ramp != Ramp::Training || self.continuous) {
-            return Err(Error::argument("timesteps", "timesteps cannot be given where a table of sigmas decides"));
+            return Err(Error::argument(
+                "timesteps",
+                "timesteps cannot be given where a table of sigmas decides",
+            ));
         }
         if n > grid.train {
-            return Err(Error::argument("steps", format!("{n} steps, but the model was trained on {}", grid.train)));
+            return Err(Error::argument(
+                "steps",
+                format!("{n} steps, but the model was trained on {}", grid.train),
+            ));
         }
         let mut times = match &options.timesteps {
             Some(times) => times.clone(),
@@ -153,9 +164,7 @@ impl Scaled {
         let sigmas = &table.sigmas;
         let levels = table.times.iter().zip(sigmas).map(|(&time, &sigma)| level(sigma, time)).collect();
         let route = match self.class {
-            Class::Lms => {
-                Route::Lms(Lms { sigmas: sigmas.clone(), order: options.order.unwrap_or(4) })
-            }
+            Class::Lms => Route::Lms(Lms { sigmas: sigmas.clone(), order: options.order.unwrap_or(4) }),
             Class::EulerAncestral => {
                 let stride = |i: usize| {
                     let (down, up) = ancestral(sigmas[i], sigmas[i + 1]);
@@ -198,7 +207,8 @@ impl Scaled {
             _ => (sigmas[i + 1], 0.0),
         };
         let middle = |sigmas: &[f64], i: usize| single((sigmas[i] * target(sigmas, i).0).sqrt());
-        let mut walk = self.doubled(table, |sigmas, i| (middle(sigmas, i), self.grid.clock.at(middle(sigmas, i))));
+        let mut walk =
+            self.doubled(table, |sigmas, i| (middle(sigmas, i), self.grid.clock.at(middle(sigmas, i))));
         let hops = (0..times.len())
             .map(|i| {
                 let (down, up) = target(&table.sigmas, i);
@@ -224,7 +234,13 @@ const SPACINGS: &[(&str, Spacing)] =
 
 /// A level of the exploding process.
 fn level(sigma: f64, time: f64) -> Level {
-    Level { sigma, listed: sigma, time, scale: single(single(single(sigma * sigma) + 1.0).sqrt()), ..Level::default() }
+    Level {
+        sigma,
+        listed: sigma,
+        time,
+        scale: single(single(single(sigma * sigma) + 1.0).sqrt()),
+        ..Level::default()
+    }
 }
 
 /// The strides of Euler from each level to the next, stirred if the caller wants it.

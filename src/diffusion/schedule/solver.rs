@@ -107,9 +107,24 @@ struct Straight {
 enum Kind {
     Multistep(Dpm),
     Singlestep(Dpm),
-    UniPc { data: bool, bh1: bool, order: usize, lower_order_final: bool, uncorrected: Vec<usize>, ends_at_zero: bool },
-    Deis { order: usize, lower_order_final: bool },
-    Sa { data: bool, predictor: usize, corrector: usize, lower_order_final: bool },
+    UniPc {
+        data: bool,
+        bh1: bool,
+        order: usize,
+        lower_order_final: bool,
+        uncorrected: Vec<usize>,
+        ends_at_zero: bool,
+    },
+    Deis {
+        order: usize,
+        lower_order_final: bool,
+    },
+    Sa {
+        data: bool,
+        predictor: usize,
+        corrector: usize,
+        lower_order_final: bool,
+    },
 }
 
 /// A schedule of one of these solvers.
@@ -152,10 +167,15 @@ impl Solver {
         } else {
             reader.choice(
                 "timestep_spacing",
-                &[("linspace", Spacing::Linspace), ("leading", Spacing::Leading), ("trailing", Spacing::Trailing)],
+                &[
+                    ("linspace", Spacing::Linspace),
+                    ("leading", Spacing::Leading),
+                    ("trailing", Spacing::Trailing),
+                ],
             )?
         };
-        let halves = reader.choice("variance_type", &[("", false), ("learned", true), ("learned_range", true)])?;
+        let halves =
+            reader.choice("variance_type", &[("", false), ("learned", true), ("learned_range", true)])?;
         Ok(Self {
             class,
             grid,
@@ -186,10 +206,16 @@ impl Solver {
         };
         options.check(self.class.as_str(), has)?;
         if n >= self.grid.train {
-            return Err(Error::argument("steps", format!("{n} steps, but the model was trained on {}", self.grid.train)));
+            return Err(Error::argument(
+                "steps",
+                format!("{n} steps, but the model was trained on {}", self.grid.train),
+            ));
         }
         if options.timesteps.is_some() && (self.grid.ramp != Ramp::Training || self.straight.is_some()) {
-            return Err(Error::argument("timesteps", "timesteps cannot be given where a table of sigmas decides"));
+            return Err(Error::argument(
+                "timesteps",
+                "timesteps cannot be given where a table of sigmas decides",
+            ));
         }
         let (sigmas, times) = self.table(n, options)?;
         let nodes: Vec<Node> = sigmas.iter().map(|&sigma| self.node(sigma)).collect();
@@ -236,7 +262,10 @@ impl Solver {
                 corrector: *corrector,
                 lower_order_final: *lower_order_final,
                 // The published default of `tau_func`: stochastic between training steps 200 and 800.
-                taus: times.iter().map(|time| if (200.0..=800.0).contains(time) { 1.0 } else { 0.0 }).collect(),
+                taus: times
+                    .iter()
+                    .map(|time| if (200.0..=800.0).contains(time) { 1.0 } else { 0.0 })
+                    .collect(),
                 nodes,
             }),
         }
@@ -281,7 +310,10 @@ impl Solver {
             };
         } else {
             if options.sigmas.is_some() {
-                return Err(Error::argument("sigmas", "sigmas can be given to straight (flow) schedules only"));
+                return Err(Error::argument(
+                    "sigmas",
+                    "sigmas can be given to straight (flow) schedules only",
+                ));
             }
             times = match &options.timesteps {
                 Some(times) => times.clone(),
@@ -325,7 +357,10 @@ impl Solver {
                     .hint("it follows from the size of the picture"));
             }
             (Some(_), false) => {
-                return Err(Error::argument("mu", "mu is for schedules with use_dynamic_shifting, which this is not"));
+                return Err(Error::argument(
+                    "mu",
+                    "mu is for schedules with use_dynamic_shifting, which this is not",
+                ));
             }
         };
         let lowest = 1.0 / self.grid.train as f64;
@@ -366,7 +401,8 @@ fn kind(class: Class, reader: Reader<'_>) -> Result<Kind> {
         _ => {
             reader.absent("tau_func")?;
             Kind::Sa {
-                data: reader.choice("algorithm_type", &[("data_prediction", true), ("noise_prediction", false)])?,
+                data: reader
+                    .choice("algorithm_type", &[("data_prediction", true), ("noise_prediction", false)])?,
                 predictor: reader.whole("predictor_order", 2, 1..=4)?,
                 corrector: reader.whole("corrector_order", 2, 1..=4)?,
                 lower_order_final: reader.flag("lower_order_final", true)?,
@@ -384,14 +420,18 @@ fn unipc(reader: Reader<'_>) -> Result<Kind> {
     let lower_order_final = reader.flag("lower_order_final", true)?;
     let ends_at_zero = reader.choice("final_sigmas_type", &[("zero", true), ("sigma_min", false)])?;
     if ends_at_zero && (bh1 || !data || (!lower_order_final && order > 1)) {
-        let why = "must be sigma_min where solver_type is bh1, predict_x0 is false or lower_order_final is false";
+        let why =
+            "must be sigma_min where solver_type is bh1, predict_x0 is false or lower_order_final is false";
         return Err(reader.refuse("final_sigmas_type", why));
     }
     let uncorrected = match reader.has("disable_corrector") {
-        true if !reader.is_empty_list("disable_corrector") => reader.numbers("disable_corrector", -1e6..=1e6)?,
+        true if !reader.is_empty_list("disable_corrector") => {
+            reader.numbers("disable_corrector", -1e6..=1e6)?
+        }
         _ => None,
     };
-    let uncorrected = uncorrected.unwrap_or_default().iter().filter(|i| **i >= 0.0).map(|i| *i as usize).collect();
+    let uncorrected =
+        uncorrected.unwrap_or_default().iter().filter(|i| **i >= 0.0).map(|i| *i as usize).collect();
     Ok(Kind::UniPc { data, bh1, order, lower_order_final, uncorrected, ends_at_zero })
 }
 
@@ -409,7 +449,8 @@ fn straight(class: Class, reader: Reader<'_>, ramp: Ramp) -> Result<Option<Strai
     Ok(Some(Straight {
         shift: reader.number("flow_shift", 1.0, 1e-6..=1e4)?,
         dynamic: reader.flag("use_dynamic_shifting", false)?,
-        linear: reader.choice("time_shift_type", &[("exponential", false), ("linear", class == Class::UniPc)])?,
+        linear: reader
+            .choice("time_shift_type", &[("exponential", false), ("linear", class == Class::UniPc)])?,
         terminal: terminal.filter(|terminal| *terminal > 0.0),
     }))
 }
