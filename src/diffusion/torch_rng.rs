@@ -71,7 +71,7 @@ impl TorchRng {
 
     /// As `torch.randint(0, below)`.
     pub fn randint(&mut self, below: u64, count: usize) -> Vec<u64> {
-        let small = below <= u64::from(u32::MAX);
+        let small = u32::try_from(below).is_ok();
         let mut draw = || if small { u64::from(self.word()) } else { self.double_word() };
         (0..count).map(|_| draw() % below.max(1)).collect()
     }
@@ -161,9 +161,11 @@ impl TorchRng {
             }
         };
         values.chunks_exact_mut(16).for_each(turn);
-        if count % 16 != 0 {
+        if !count.is_multiple_of(16) {
             let last = &mut values[count - 16..];
-            last.iter_mut().for_each(|value| *value = uniform(self));
+            for value in last.iter_mut() {
+                *value = uniform(self);
+            }
             turn(last);
         }
         values

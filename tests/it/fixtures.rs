@@ -42,7 +42,8 @@ pub(crate) fn tensors(path: &Path) -> HashMap<String, Tensor> {
 
 /// The numbers of a tensor, whatever its type.
 pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
-    tensor.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    let wide = tensor.to_dtype(DType::F64).and_then(|wide| wide.flatten_all()?.to_vec1());
+    wide.unwrap_or_else(|e| panic!("a tensor without numbers: {e}"))
 }
 
 /// `max|a − b| / max|b|`; infinite where sizes differ or a number is not finite in `a` only.
