@@ -95,13 +95,14 @@ fn walks_that_draw_fresh_noise_reach_the_right_variance() {
     let latent = json!({ "beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012,
         "prediction_type": "sample", "clip_sample": false, "set_alpha_to_one": true });
     let all = Options { eta: Some(1.0), ..Options::default() };
-    let straight = json!({ "stochastic_sampling": true });
+    let straight = json!({ "prediction_type": "flow_prediction", "use_flow_sigmas": true,
+        "algorithm_type": "sde-dpmsolver++" });
     let solver = json!({ "beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012,
         "prediction_type": "sample", "algorithm_type": "sde-dpmsolver++", "use_karras_sigmas": true });
     for (class, config, options) in [
         ("DDIMScheduler", &latent, &all),
         ("DDPMScheduler", &latent, &Options::default()),
-        ("FlowMatchEulerDiscreteScheduler", &straight, &Options::default()),
+        ("DPMSolverMultistepScheduler", &straight, &Options::default()),
         ("DPMSolverMultistepScheduler", &solver, &Options::default()),
     ] {
         let settings = Settings::read(Some(class), config).unwrap();
