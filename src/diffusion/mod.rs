@@ -16,6 +16,8 @@ mod beta;
 mod beta_quantile;
 mod brownian;
 mod class;
+#[cfg(test)]
+mod gaussian;
 mod guidance;
 mod lens;
 mod mix;

@@ -47,14 +47,11 @@ impl Settings {
         let Some(keys) = config.as_object() else {
             return Err(Error::new(Code::ConfigInvalid, "a scheduler configuration must be a JSON object"));
         };
-        let name = match (class, keys.get("_class_name").and_then(Value::as_str)) {
-            (Some(class), _) | (None, Some(class)) => class,
-            (None, None) => {
-                return Err(Error::new(
-                    Code::ConfigInvalid,
-                    "a scheduler configuration must name its _class_name",
-                ));
-            }
+        let Some(name) = class.or_else(|| keys.get("_class_name").and_then(Value::as_str)) else {
+            return Err(Error::new(
+                Code::ConfigInvalid,
+                "a scheduler configuration must name its _class_name",
+            ));
         };
         Self::of(Class::read(name)?, keys.clone())
     }
@@ -116,7 +113,7 @@ impl Settings {
     /// The shift of a straight schedule and whether μ takes its place.
     pub(crate) fn flow_shift(&self) -> Option<(f64, bool)> {
         match &self.schedule {
-            Schedule::Flow(flow) => Some((flow.shift, flow.dynamic)),
+            Schedule::Flow(flow) => Some((flow.shift, flow.is_dynamic())),
             Schedule::Solver(solver) => solver.shift(),
             _ => None,
         }
@@ -137,9 +134,8 @@ impl Settings {
     /// class does not have; `config_invalid` where the walk would leave the training steps.
     pub fn walk(&self, steps: usize, options: &Options) -> Result<Walk> {
         let steps = match (&options.timesteps, &options.sigmas) {
-            (Some(given), _) => given.len(),
             (None, Some(given)) if self.class == Class::Euler => given.len().saturating_sub(1),
-            (None, Some(given)) => given.len(),
+            (Some(given), _) | (None, Some(given)) => given.len(),
             (None, None) => steps,
         };
         if steps == 0 || steps > MOST_STEPS {
