@@ -132,7 +132,7 @@ def main() -> None:
     ap.add_argument("--steps", type=int, default=0, help="train exactly this many steps instead")
     ap.add_argument("--batch", type=int, default=64)
     ap.add_argument("--lr", type=float, default=1.5e-3)
-    ap.add_argument("--ema", type=float, default=0.999)
+    ap.add_argument("--ema", type=float, default=0.995)
     ap.add_argument("--drop", type=float, default=0.1, help="share of empty captions")
     ap.add_argument("--terminal", type=float, default=0.06, help="extra share of samples at the last timestep")
     ap.add_argument("--pool", type=int, default=40000)
