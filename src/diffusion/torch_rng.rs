@@ -116,30 +116,32 @@ impl TorchRng {
         )
     }
 
-    /// As `torch.randn` in half precision, where every intermediate is rounded to it.
+    /// As `torch.randn` in half precision.
     pub fn randn_f16(&mut self, count: usize) -> Vec<f16> {
-        self.normals(
-            count,
-            |rng| f16::from_f64(rng.uniform(11)),
-            f16::from_f64,
-            |u1, u2| {
-                let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| f16::from_f32(x).to_f32());
-                (f16::from_f32(cos), f16::from_f32(sin))
-            },
-        )
+        self.narrow_normals(count).into_iter().map(f16::from_f64).collect()
     }
 
-    /// As `torch.randn` in `bfloat16`, where every intermediate is rounded to it.
+    /// As `torch.randn` in `bfloat16`.
     pub fn randn_bf16(&mut self, count: usize) -> Vec<bf16> {
-        self.normals(
-            count,
-            |rng| bf16::from_f64(rng.uniform(8)),
-            bf16::from_f64,
-            |u1, u2| {
-                let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| bf16::from_f32(x).to_f32());
-                (bf16::from_f32(cos), bf16::from_f32(sin))
-            },
-        )
+        self.narrow_normals(count).into_iter().map(bf16::from_f64).collect()
+    }
+
+    /// The narrow types are made in single precision and rounded, block by block: each block draws its own 16 numbers
+    /// when its turn comes, also the last, where the wide types draw all numbers first.
+    fn narrow_normals(&mut self, count: usize) -> Vec<f64> {
+        if count < 16 {
+            return (0..count).map(|_| self.single_normal()).collect();
+        }
+        let mut values = vec![0.0; count];
+        let ragged = !count.is_multiple_of(16);
+        let starts = (0..count / 16).map(|block| 16 * block).chain(ragged.then_some(count - 16));
+        for start in starts {
+            let block = self.randn(16);
+            for (value, made) in values[start..start + 16].iter_mut().zip(block) {
+                *value = f64::from(made);
+            }
+        }
+        values
     }
 
     /// Fewer than 16 numbers are made one by one in double precision; more in blocks of 16, the last of which overlaps
@@ -170,14 +172,6 @@ impl TorchRng {
         }
         values
     }
-}
-
-/// Box–Muller with every intermediate rounded.
-fn rounded(u1: f32, u2: f32, round: impl Fn(f32) -> f32) -> (f32, f32) {
-    let u1 = round(1.0 - u1);
-    let radius = round((-2.0 * u1.ln()).sqrt());
-    let angle = round((2.0 * std::f64::consts::PI * f64::from(u2)) as f32);
-    (round(radius * angle.cos()), round(radius * angle.sin()))
 }
 
 #[cfg(test)]
