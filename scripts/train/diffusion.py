@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
+from diffusers.models.attention_processor import AttnProcessor
 from PIL import Image
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
@@ -131,7 +132,7 @@ def main() -> None:
     ap.add_argument("--steps", type=int, default=0, help="train exactly this many steps instead")
     ap.add_argument("--batch", type=int, default=64)
     ap.add_argument("--lr", type=float, default=1.5e-3)
-    ap.add_argument("--ema", type=float, default=0.999)
+    ap.add_argument("--ema", type=float, default=0.995)
     ap.add_argument("--drop", type=float, default=0.1, help="share of empty captions")
     ap.add_argument("--terminal", type=float, default=0.06, help="extra share of samples at the last timestep")
     ap.add_argument("--pool", type=int, default=40000)
@@ -166,12 +167,15 @@ def main() -> None:
     unet = make_unet(latents.shape[-1], latents.shape[1], args.channels, args.text_width, args.heads, args.layers)
     text = make_text_encoder(tokenizer, args.text_width, args.text_layers, args.heads)
     unet = speed_up(unet.to(memory_format=torch.channels_last))
+    # Plain matrix products: the fused attention's backward is slow on a CPU.
+    unet.set_attn_processor(AttnProcessor())
+    text.set_attn_implementation("eager")
     both = torch.nn.ModuleList([unet, text])
     params = list(both.parameters())
     average = [p.detach().clone() for p in params]
     print(f"UNet {sum(p.numel() for p in unet.parameters())} text {sum(p.numel() for p in text.parameters())} parameters", flush=True)
     matrices, rest = split(both)
-    optimizers = [Muon(matrices, lr=args.lr, weight_decay=0.01),
+    optimizers = [Muon(matrices, lr=args.lr, weight_decay=0.01, rounds=4),
                   torch.optim.AdamW(rest, lr=args.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True)]
     step, spent_before = 0, 0.0
     checkpoint = args.out / "checkpoint.pt"
@@ -180,6 +184,8 @@ def main() -> None:
         both.load_state_dict(state["model"])
         for opt, stored in zip(optimizers, state["optimizers"]):
             opt.load_state_dict(stored)
+        for group in optimizers[0].param_groups:
+            group["rounds"] = 4
         for a, b in zip(average, state["average"]):
             a.copy_(b)
         step, spent_before = state["step"], state["minutes"]

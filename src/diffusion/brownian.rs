@@ -28,19 +28,19 @@ pub(crate) struct Path {
 
 impl Path {
     /// A path between two levels, shaped like `x`; `seed` takes the place of the images' own.
-    pub(crate) fn new(noise: &Noise, seed: Option<u64>, (low, high): (f64, f64), x: &Tensor) -> Result<Self> {
+    pub(crate) fn new(noise: &Noise, seed: Option<u64>, (low, high): (f64, f64), x: &Tensor) -> Self {
         let own = noise.seeds();
         let seeds = match seed {
             Some(seed) => (0..own.len() as u64).map(|i| seed.wrapping_add(i)).collect(),
             None => own.to_vec(),
         };
-        Ok(Self {
+        Self {
             seeds,
             low,
             span: (high - low).max(f64::MIN_POSITIVE),
             shape: x.dims().to_vec(),
             device: x.device().clone(),
-        })
+        }
     }
 
     /// The increment between two levels, scaled to unit variance; a given draw where `noise` plays back.

@@ -16,6 +16,8 @@ mod beta;
 mod beta_quantile;
 mod brownian;
 mod class;
+#[cfg(test)]
+mod gaussian;
 mod guidance;
 mod lens;
 mod mix;
@@ -38,7 +40,7 @@ pub use guidance::{Classifier, Guide, Guided};
 pub use lens::{Lens, Prediction};
 pub use names::{Name, names};
 pub use noise::Noise;
-pub use sampler::{Visit, sample, sample_visited};
+pub use sampler::{Visit, Visitor, sample, sample_visited};
 pub use settings::Settings;
 pub use torch_rng::TorchRng;
 pub use walk::{Churn, Level, Options, Walk};
@@ -51,7 +53,7 @@ pub trait Predict {
     /// The raw output for `x` at a level; [`Lens`] knows what it means.
     ///
     /// # Shapes
-    /// `x` `[B, …]`, already multiplied with `at.scale` → `[B, …]`.
+    /// `x` `[B, …]`, already divided by `at.scale` → `[B, …]`.
     ///
     /// # Errors
     /// Whatever the network says, and `cancelled`.

@@ -301,7 +301,8 @@ mod tests {
         let flow = Settings::read(None, &flow).unwrap();
         let edm = Settings::read(Some("EDMEulerScheduler"), &json!({})).unwrap();
         for name in names() {
-            let walked = [&sd, &flow, &edm].iter().filter_map(|base| Settings::named(&name, base).ok());
+            let models = [&sd, &flow, &edm];
+            let walked = models.iter().filter_map(|base| Settings::named(&name, base).ok());
             let special = ["ipndm", "cogvideox_ddim"].contains(&name.as_str());
             let mut count = 0;
             for settings in walked {

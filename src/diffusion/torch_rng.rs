@@ -71,7 +71,7 @@ impl TorchRng {
 
     /// As `torch.randint(0, below)`.
     pub fn randint(&mut self, below: u64, count: usize) -> Vec<u64> {
-        let small = below <= u64::from(u32::MAX);
+        let small = u32::try_from(below).is_ok();
         let mut draw = || if small { u64::from(self.word()) } else { self.double_word() };
         (0..count).map(|_| draw() % below.max(1)).collect()
     }
@@ -116,30 +116,29 @@ impl TorchRng {
         )
     }
 
-    /// As `torch.randn` in half precision, where every intermediate is rounded to it.
+    /// As `torch.randn` in half precision: drawn block by block in single precision, then rounded.
     pub fn randn_f16(&mut self, count: usize) -> Vec<f16> {
-        self.normals(
-            count,
-            |rng| f16::from_f64(rng.uniform(11)),
-            f16::from_f64,
-            |u1, u2| {
-                let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| f16::from_f32(x).to_f32());
-                (f16::from_f32(cos), f16::from_f32(sin))
-            },
-        )
+        self.narrow_normals(count).into_iter().map(f16::from_f32).collect()
     }
 
-    /// As `torch.randn` in `bfloat16`, where every intermediate is rounded to it.
+    /// As `torch.randn` in `bfloat16`: drawn block by block in single precision, then rounded.
     pub fn randn_bf16(&mut self, count: usize) -> Vec<bf16> {
-        self.normals(
-            count,
-            |rng| bf16::from_f64(rng.uniform(8)),
-            bf16::from_f64,
-            |u1, u2| {
-                let (cos, sin) = rounded(u1.to_f32(), u2.to_f32(), |x| bf16::from_f32(x).to_f32());
-                (bf16::from_f32(cos), bf16::from_f32(sin))
-            },
-        )
+        self.narrow_normals(count).into_iter().map(bf16::from_f32).collect()
+    }
+
+    /// Half-precision types draw the numbers of a block when its turn comes, where single precision draws all first;
+    /// so a ragged tail continues after the last whole block.
+    fn narrow_normals(&mut self, count: usize) -> Vec<f32> {
+        if count < 16 {
+            return self.randn(count);
+        }
+        let mut values: Vec<f32> = (0..count / 16).flat_map(|_| self.randn(16)).collect();
+        if !count.is_multiple_of(16) {
+            values.resize(count, 0.0);
+            let tail = self.randn(16);
+            values[count - 16..].copy_from_slice(&tail);
+        }
+        values
     }
 
     /// Fewer than 16 numbers are made one by one in double precision; more in blocks of 16, the last of which overlaps
@@ -161,21 +160,13 @@ impl TorchRng {
             }
         };
         values.chunks_exact_mut(16).for_each(turn);
-        if count % 16 != 0 {
+        if !count.is_multiple_of(16) {
             let last = &mut values[count - 16..];
             last.iter_mut().for_each(|value| *value = uniform(self));
             turn(last);
         }
         values
     }
-}
-
-/// Box–Muller with every intermediate rounded.
-fn rounded(u1: f32, u2: f32, round: impl Fn(f32) -> f32) -> (f32, f32) {
-    let u1 = round(1.0 - u1);
-    let radius = round((-2.0 * u1.ln()).sqrt());
-    let angle = round((2.0 * std::f64::consts::PI * f64::from(u2)) as f32);
-    (round(radius * angle.cos()), round(radius * angle.sin()))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::lens::Lens;
 use super::mix::mix;
 use super::sampler::Route;
+use super::spacing::{single, whole};
 use crate::error::{Error, Result};
 
 /// One level of noise, where `x = alpha·x₀ + sigma·ε`, as one call of the network meets it.
@@ -21,7 +22,7 @@ pub struct Level {
     pub listed: f64,
     /// What the network hears: a training step, whole or fractional, or ¼·ln σ.
     pub time: f64,
-    /// What `x` is multiplied with before the network sees it.
+    /// What `x` is divided by before the network sees it.
     pub scale: f64,
     /// Which call of the network this is, from 0.
     pub step: usize,
@@ -37,8 +38,15 @@ impl Default for Level {
 
 impl Level {
     /// √(α² + σ²): by how much `x` exceeds unit variance.
+    ///
+    /// Rounded as the reference does where variance explodes: at σ = 4096 the 1 beside σ² is lost there, and a weight of
+    /// exactly one instead of nearly one is a bit in every pixel.
     pub(crate) fn norm(&self) -> f64 {
-        self.alpha.hypot(self.sigma)
+        let square = self.alpha * self.alpha + self.sigma * self.sigma;
+        if (square - 1.0).abs() < 1e-6 {
+            return 1.0;
+        }
+        single(single(self.alpha * self.alpha + single(self.sigma * self.sigma)).sqrt())
     }
 }
 
@@ -111,7 +119,7 @@ impl Options {
             ("original_steps", self.original_steps.is_some()),
             ("strength", self.strength.is_some()),
         ];
-        for (name, _) in given.iter().filter(|(name, given)| *given && !has.contains(name)) {
+        if let Some((name, _)) = given.iter().find(|(name, given)| *given && !has.contains(name)) {
             return Err(Error::argument(name, format!("{class} has no {name}")).hint(if has.is_empty() {
                 "it takes no options".into()
             } else {
@@ -246,9 +254,11 @@ impl Walk {
     pub fn noised(&self, clean: &Tensor, noise: &Tensor, step: usize) -> Result<Tensor> {
         let Some(level) = self.levels.get(step) else { return Ok(clean.clone()) };
         let (alpha, sigma) = match &self.noising {
+            // Where a step calls twice, a picture is noised to the step's end, not to its middle.
+            None if self.calls_per_step == 2 => (level.alpha, self.sigmas.get(step).copied().unwrap_or(0.0)),
             None => (level.alpha, level.sigma),
             Some(table) => {
-                let share = table.get(level.time as usize).copied().unwrap_or(1.0);
+                let share = table.get(whole(level.time)).copied().unwrap_or(1.0);
                 (share.sqrt(), (1.0 - share).sqrt())
             }
         };

@@ -217,6 +217,7 @@ fn draw(
     watch: &mut Watch<'_>,
     finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
+    let studio = Studio::open(&home());
     let device = match arguments.device {
         DeviceArg::Cpu => DeviceClass::Cpu,
         DeviceArg::Cuda => DeviceClass::Cuda,
@@ -228,28 +229,39 @@ fn draw(
         DtypeArg::F16 => Precision::F16,
         DtypeArg::Bf16 => Precision::Bf16,
     };
-    let studio = Studio::open(&home());
-    let mut model =
-        studio.model(arguments.model.as_deref(), arguments.config.as_deref(), device, precision)?;
+    let model = arguments.model.as_deref();
     if let Some(picture) = &arguments.from {
         let plan = Plan::from_picture(picture)?;
+        let model = model.or_else(|| plan.model.needed());
+        let precision = match precision {
+            Precision::Auto => Precision::named(&plan.dtype).unwrap_or_default(),
+            asked => asked,
+        };
+        let mut model = studio.model(model, arguments.config.as_deref(), device, precision)?;
         return studio.repeat(&mut model, plan, arguments.latents.as_deref(), watch, finished);
     }
-    let request = Request {
-        prompt: arguments.prompt.clone().unwrap_or_default(),
-        negative: arguments.negative.clone(),
-        size: arguments.size,
-        steps: arguments.steps,
-        guidance: arguments.guidance,
-        guidance_rescale: arguments.guidance_rescale,
-        sampler: arguments.sampler.clone(),
-        eta: arguments.eta,
-        clip_skip: arguments.clip_skip,
-        seed: arguments.seed,
-        count: arguments.count,
-        latents: arguments.latents.clone(),
-    };
-    studio.generate(&mut model, &request, watch, finished)
+    let mut model = studio.model(model, arguments.config.as_deref(), device, precision)?;
+    studio.generate(&mut model, &arguments.request(), watch, finished)
+}
+
+impl Generate {
+    /// What is asked for, in the studio's words.
+    fn request(&self) -> Request {
+        Request {
+            prompt: self.prompt.clone().unwrap_or_default(),
+            negative: self.negative.clone(),
+            size: self.size,
+            steps: self.steps,
+            guidance: self.guidance,
+            guidance_rescale: self.guidance_rescale,
+            sampler: self.sampler.clone(),
+            eta: self.eta,
+            clip_skip: self.clip_skip,
+            seed: self.seed,
+            count: self.count,
+            latents: self.latents.clone(),
+        }
+    }
 }
 
 /// Where pictures go.

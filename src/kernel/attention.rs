@@ -6,6 +6,7 @@
 use candle_core::{CpuStorage, CustomOp3, D, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::simd::{exp, vectorised};
 use super::{Product, Shared, slice};
 
 /// Queries of one task. Fixed, so that the result does not depend on the number of threads.
@@ -153,16 +154,31 @@ impl Job<'_> {
     }
 }
 
-/// In place, shifted by the largest value so that nothing overflows.
-fn softmax(row: &mut [f32]) {
-    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0f32;
-    for value in row.iter_mut() {
-        *value = (*value - largest).exp();
-        sum += *value;
+/// Lanes that hold partial maxima and sums, as many as the widest vector unit keeps in four registers.
+const LANES: usize = 64;
+
+vectorised! {
+    /// In place, shifted by the largest value so that nothing overflows.
+    fn softmax(row: &mut [f32]) {
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        for values in row.chunks(LANES) {
+            for (lane, value) in lanes.iter_mut().zip(values) {
+                *lane = if *value > *lane { *value } else { *lane };
+            }
+        }
+        let largest = lanes.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut sums = [0f32; LANES];
+        for values in row.chunks_mut(LANES) {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *value = exp(*value - largest);
+                *sum += *value;
+            }
+        }
+        let share = 1.0 / sums.iter().sum::<f32>();
+        for value in row {
+            *value *= share;
+        }
     }
-    let share = 1.0 / sum;
-    row.iter_mut().for_each(|value| *value *= share);
 }
 
 #[cfg(test)]

@@ -7,10 +7,13 @@
 //! reshape that moves nothing.
 
 pub mod attention;
+pub mod layer_norm;
 pub mod matrix;
 pub mod norm;
+mod simd;
 
 pub use attention::attention;
+pub use layer_norm::layer_norm;
 pub use norm::group_norm;
 
 use std::sync::atomic::{AtomicBool, Ordering};

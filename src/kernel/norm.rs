@@ -3,7 +3,8 @@
 use candle_core::{CpuStorage, CustomOp3, D, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::{Shared, slice};
+use super::simd::{silu, vectorised};
+use super::slice;
 
 /// Pixels of one task. Fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 512;
@@ -67,33 +68,27 @@ impl CustomOp3 for GroupNorm {
             candle_core::bail!("group_norm: {channels} channels, {} groups", self.groups)
         }
         let image = x.len() / batch;
-        let mut y = Vec::with_capacity(x.len());
-        let shared = Shared(y.as_mut_ptr());
-        for (index, picture) in x.chunks_exact(image).enumerate() {
-            let affine = self.affine(picture, weight, bias);
-            picture.par_chunks(CHUNK * channels).enumerate().for_each(|(chunk, pixels)| {
-                let start = shared.at(index * image + chunk * CHUNK * channels);
-                write(start, pixels, &affine, self.silu);
-            });
-        }
-        #[expect(unsafe_code, reason = "the output is written before it has a length")]
-        // SAFETY: the chunks above cover every element exactly once.
-        unsafe {
-            y.set_len(x.len());
+        let mut y = vec![0f32; x.len()];
+        for (y, picture) in y.chunks_exact_mut(image).zip(x.chunks_exact(image)) {
+            let (factors, summands) = self.affine(picture, weight, bias);
+            let run = if self.silu { scale_silu } else { scale };
+            y.par_chunks_mut(CHUNK * channels)
+                .zip(picture.par_chunks(CHUNK * channels))
+                .for_each(|(y, pixels)| run(y, pixels, &factors, &summands));
         }
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }
 }
 
 impl GroupNorm {
-    /// Factor and summand of every channel for one picture, interleaved.
-    fn affine(&self, picture: &[f32], weight: &[f32], bias: &[f32]) -> Vec<[f32; 2]> {
+    /// Factor and summand of every channel for one picture.
+    fn affine(&self, picture: &[f32], weight: &[f32], bias: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let channels = weight.len();
         let sums =
             picture.par_chunks(CHUNK * channels).map(|pixels| sums(pixels, channels)).collect::<Vec<_>>();
         let width = channels / self.groups;
         let count = (picture.len() / channels * width) as f64;
-        let mut affine = Vec::with_capacity(channels);
+        let (mut factors, mut summands) = (Vec::with_capacity(channels), Vec::with_capacity(channels));
         for group in 0..self.groups {
             let range = group * width..(group + 1) * width;
             let [sum, squares] = sums
@@ -102,39 +97,61 @@ impl GroupNorm {
                 .fold([0.0; 2], |[sum, squares], [more, more_squares]| [sum + more, squares + more_squares]);
             let mean = sum / count;
             let spread = 1.0 / ((squares / count - mean * mean).max(0.0) + self.eps).sqrt();
-            affine.extend(range.map(|c| {
-                let factor = f64::from(weight[c]) * spread;
-                [factor as f32, (f64::from(bias[c]) - mean * factor) as f32]
-            }));
+            for channel in range {
+                let factor = f64::from(weight[channel]) * spread;
+                factors.push(factor as f32);
+                summands.push((f64::from(bias[channel]) - mean * factor) as f32);
+            }
         }
-        affine
+        (factors, summands)
     }
 }
 
-/// Sum and sum of squares of every channel, in f64.
-fn sums(pixels: &[f32], channels: usize) -> Vec<[f64; 2]> {
-    let mut sums = vec![[0f64; 2]; channels];
-    for pixel in pixels.chunks_exact(channels) {
-        for (&value, [sum, squares]) in pixel.iter().zip(&mut sums) {
-            let value = f64::from(value);
-            *sum += value;
-            *squares += value * value;
+/// Pixels that are summed in f32 before they join the f64 sums: so few that nothing is lost.
+const RUN: usize = 16;
+
+vectorised! {
+    /// Sum and sum of squares of every channel, in f64.
+    fn sums(pixels: &[f32], channels: usize) -> Vec<[f64; 2]> {
+        let mut sums = vec![[0f64; 2]; channels];
+        let (mut sum, mut squares) = (vec![0f32; channels], vec![0f32; channels]);
+        for run in pixels.chunks(RUN * channels) {
+            sum.fill(0.0);
+            squares.fill(0.0);
+            for pixel in run.chunks_exact(channels) {
+                for ((value, sum), squares) in pixel.iter().zip(&mut sum).zip(&mut squares) {
+                    *sum += value;
+                    *squares += value * value;
+                }
+            }
+            for ((total, sum), squares) in sums.iter_mut().zip(&sum).zip(&squares) {
+                total[0] += f64::from(*sum);
+                total[1] += f64::from(*squares);
+            }
         }
+        sums
     }
-    sums
 }
 
-/// Writes the normalised pixels.
-#[expect(unsafe_code, reason = "the output is written before it has a length")]
-fn write(start: *mut f32, pixels: &[f32], affine: &[[f32; 2]], silu: bool) {
-    let mut at = start;
-    for pixel in pixels.chunks_exact(affine.len()) {
-        for (&value, &[factor, summand]) in pixel.iter().zip(affine) {
-            let y = value.mul_add(factor, summand);
-            // SAFETY: the caller allocated as many elements as `pixels` has, and only this task writes them.
-            unsafe {
-                at.write(if silu { y / (1.0 + (-y).exp()) } else { y });
-                at = at.add(1);
+vectorised! {
+    /// y = x·factor + summand for every channel of every pixel.
+    fn scale(y: &mut [f32], pixels: &[f32], factors: &[f32], summands: &[f32]) {
+        let channels = factors.len();
+        for (y, pixel) in y.chunks_exact_mut(channels).zip(pixels.chunks_exact(channels)) {
+            for (((y, x), factor), summand) in y.iter_mut().zip(pixel).zip(factors).zip(summands) {
+                *y = x * factor + summand;
+            }
+        }
+    }
+}
+
+vectorised! {
+    /// The same, through SiLU.
+    fn scale_silu(y: &mut [f32], pixels: &[f32], factors: &[f32], summands: &[f32]) {
+        let channels = factors.len();
+        for (y, pixel) in y.chunks_exact_mut(channels).zip(pixels.chunks_exact(channels)) {
+            for (((y, x), factor), summand) in y.iter_mut().zip(pixel).zip(factors).zip(summands) {
+                *y = silu(x * factor + summand);
             }
         }
     }

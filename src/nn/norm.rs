@@ -49,7 +49,7 @@ impl GroupNorm {
 pub struct LayerNorm {
     weight: Tensor, // [D]
     bias: Tensor,   // [D]
-    eps: f32,
+    eps: f64,
 }
 
 impl LayerNorm {
@@ -59,13 +59,13 @@ impl LayerNorm {
         Ok(Self {
             weight: vb.get(width, "weight")?.to_dtype(dtype)?,
             bias: vb.get(width, "bias")?.to_dtype(dtype)?,
-            eps: eps as f32,
+            eps,
         })
     }
 
     /// # Shapes
     /// `x` `[…, D]` → the same.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        candle_nn::ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, self.eps)
+        kernel::layer_norm(x, &self.weight, &self.bias, self.eps)
     }
 }

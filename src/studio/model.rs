@@ -91,6 +91,13 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// What a recipe calls it; `None` for a name of another engine.
+    pub fn named(name: &str) -> Option<Self> {
+        [(DType::F32, Self::F32), (DType::F16, Self::F16), (DType::BF16, Self::Bf16)]
+            .into_iter()
+            .find_map(|(dtype, precision)| (dtype.as_str() == name).then_some(precision))
+    }
+
     fn of(self, parts: &Parts) -> Result<DType> {
         Ok(match self {
             Self::F32 => DType::F32,

@@ -64,6 +64,11 @@ pub struct ModelId {
 }
 
 impl ModelId {
+    /// The name to open it by; the embedded model needs none.
+    pub fn needed(&self) -> Option<&str> {
+        (self.name != super::embedded::NAME).then_some(self.name.as_str())
+    }
+
     /// One hexadecimal digest for the whole model: that of its denoiser, or of its single file.
     pub fn digest(&self) -> &str {
         ["unet", "model"].iter().find_map(|part| self.sha256.get(*part)).map_or("", String::as_str)

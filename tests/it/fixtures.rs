@@ -1,6 +1,10 @@
 //! Where the fixtures are: named by the environment, in the shared folder beside a checkout, or the compact set here.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use serde_json::Value;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -44,4 +48,47 @@ fn said_if_absent(path: PathBuf) -> Option<PathBuf> {
     }
     println!("skipped: there is no {}", path.display());
     None
+}
+
+/// The folders of a kind that hold a `case.json`, by name: the kind's own, or those in it.
+pub(crate) fn cases(kind: &str) -> Vec<PathBuf> {
+    let own = folder().join(kind);
+    let entries = own.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> =
+        entries.chain([own.clone()]).filter(|path| path.join("case.json").is_file()).collect();
+    found.sort();
+    found
+}
+
+/// JSON as Python writes it, in which `-Infinity` may stand.
+pub(crate) fn read_json(path: &Path) -> Result<Value, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_str(&text.replace(": -Infinity", ": \"-Infinity\"")).map_err(|e| e.to_string())
+}
+
+/// The same, of a file that must be there.
+pub(crate) fn json(path: &Path) -> Value {
+    read_json(path).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// All tensors of a safetensors file.
+pub(crate) fn tensors(path: &Path) -> HashMap<String, Tensor> {
+    candle_core::safetensors::load(path, &Device::Cpu).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The numbers of a tensor, whatever its type.
+pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+}
+
+/// `max|a − b| / max|b|`; infinite where sizes differ or a number is not finite in `a` only.
+pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
+    if a.len() != b.len() {
+        return f64::INFINITY;
+    }
+    let most = b.iter().fold(0.0, |most: f64, x| most.max(x.abs())).max(1e-12);
+    a.iter().zip(b).fold(0.0, |worst: f64, (x, y)| {
+        let gap = (x - y).abs() / most;
+        if gap.is_nan() { f64::INFINITY } else { worst.max(gap) }
+    })
 }

@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use serde_json::Value;
 
+use crate::fixtures::{self, read_json};
+
 /// One case: what was called, and every tensor that came of it.
-pub struct Case {
-    pub folder: PathBuf,
-    pub json: Value,
-    pub golden: BTreeMap<String, Tensor>,
+pub(crate) struct Case {
+    pub(crate) folder: PathBuf,
+    pub(crate) json: Value,
+    pub(crate) golden: BTreeMap<String, Tensor>,
     inputs: BTreeMap<String, Tensor>,
 }
 
 /// The outcome of a case: nothing, or what differs.
-pub type Outcome = Result<(), String>;
+pub(crate) type Outcome = Result<(), String>;
 
 impl Case {
-    pub fn open(folder: &Path) -> Result<Self, String> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
         let json = read_json(&folder.join("case.json"))?;
         let tensors = |file: &str| -> Result<BTreeMap<String, Tensor>, String> {
             let path = folder.join(file);
@@ -38,12 +40,12 @@ impl Case {
     }
 
     /// An argument of the call; a tensor's is looked up.
-    pub fn argument(&self, name: &str) -> &Value {
+    pub(crate) fn argument(&self, name: &str) -> &Value {
         &self.json["call"][name]
     }
 
     /// The texts of an argument, one a picture; empty where it was left out.
-    pub fn texts(&self, name: &str, count: usize) -> Vec<String> {
+    pub(crate) fn texts(&self, name: &str, count: usize) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
         match self.argument(name) {
             Value::Array(list) => list.iter().map(text).collect(),
@@ -52,12 +54,12 @@ impl Case {
     }
 
     /// The noise that was drawn, in order.
-    pub fn draws(&self) -> Vec<Tensor> {
+    pub(crate) fn draws(&self) -> Vec<Tensor> {
         (0..).map_while(|k| self.get(&format!("noise.{k:02}")).cloned()).collect()
     }
 
     /// The red, green and blue bytes of a result.
-    pub fn picture(&self, image: usize) -> Result<Vec<u8>, String> {
+    pub(crate) fn picture(&self, image: usize) -> Result<Vec<u8>, String> {
         let names = [format!("result_{image:02}.png"), "result.png".to_owned()];
         let file = names
             .iter()
@@ -75,40 +77,35 @@ impl Case {
         Ok(bytes)
     }
 
-    pub fn number(&self, name: &str) -> Option<f64> {
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
         self.argument(name).as_f64()
     }
 
-    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+    pub(crate) fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.inputs.get(self.argument(name)["tensor"].as_str()?)
     }
 
-    pub fn get(&self, key: &str) -> Option<&Tensor> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Tensor> {
         self.golden.get(key)
     }
 
     /// A path of the case, relative to its folder.
-    pub fn path(&self, key: &str) -> Option<PathBuf> {
+    pub(crate) fn path(&self, key: &str) -> Option<PathBuf> {
         Some(self.folder.join(self.json[key].as_str()?))
     }
 }
 
 /// Largest difference over largest value; infinite if shapes differ or anything is not a number.
-pub fn distance(ours: &Tensor, golden: &Tensor) -> f64 {
-    let values = |x: &Tensor| x.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
-    let (Ok(a), Ok(b)) = (values(ours), values(golden)) else { return f64::INFINITY };
-    if ours.dims() != golden.dims() || a.iter().any(|x| !x.is_finite()) {
+pub(crate) fn distance(ours: &Tensor, golden: &Tensor) -> f64 {
+    if ours.dims() != golden.dims() {
         return f64::INFINITY;
     }
-    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0f64, |most, x| most.max(x.abs()));
-    let error = largest(&mut a.iter().zip(&b).map(|(a, b)| a - b));
-    let scale = largest(&mut b.iter().copied());
-    if error == 0.0 { 0.0 } else { error / scale.max(1e-12) }
+    fixtures::distance(&fixtures::numbers(ours), &fixtures::numbers(golden))
 }
 
 /// Fails with the name of the stage if two tensors differ by more than `tolerance`; half-precision golden values are
 /// held to 1e-3, as `FIXTURES.md` says.
-pub fn close(stage: &str, ours: &Tensor, golden: &Tensor, tolerance: f64) -> Outcome {
+pub(crate) fn close(stage: &str, ours: &Tensor, golden: &Tensor, tolerance: f64) -> Outcome {
     let tolerance =
         if matches!(golden.dtype(), DType::F16 | DType::BF16) { tolerance.max(1e-3) } else { tolerance };
     let found = distance(ours, golden);
@@ -123,34 +120,28 @@ pub fn close(stage: &str, ours: &Tensor, golden: &Tensor, tolerance: f64) -> Out
     Err(format!("{stage}:{shapes} differs by {found:.2e}, allowed {tolerance:.0e}"))
 }
 
-/// Reads JSON as Python writes it, in which `-Infinity` may stand.
-pub fn read_json(path: &Path) -> Result<Value, String> {
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    serde_json::from_str(&text.replace(": -Infinity", ": \"-Infinity\"")).map_err(|e| e.to_string())
-}
-
 /// The cases of one family and how they fared.
 #[derive(Default)]
-pub struct Account {
+pub(crate) struct Account {
     passed: usize,
     failed: Vec<String>,
     unsupported: Vec<String>,
 }
 
 impl Account {
-    pub fn note(&mut self, case: &str, outcome: Outcome) {
+    pub(crate) fn note(&mut self, case: &str, outcome: Outcome) {
         match outcome {
             Ok(()) => self.passed += 1,
             Err(what) => self.failed.push(format!("{case}: {what}")),
         }
     }
 
-    pub fn unsupported(&mut self, case: &str) {
+    pub(crate) fn unsupported(&mut self, case: &str) {
         self.unsupported.push(case.to_owned());
     }
 
     /// Prints one line a family and hands back the failures.
-    pub fn print(self, family: &str) -> Vec<String> {
+    pub(crate) fn print(self, family: &str) -> Vec<String> {
         let ran = self.passed + self.failed.len();
         let later = match self.unsupported.len() {
             0 => String::new(),
@@ -166,7 +157,7 @@ impl Account {
 }
 
 /// Folders below `folder` that hold a `case.json`, by name.
-pub fn cases(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn cases(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<_> = fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -178,6 +169,6 @@ pub fn cases(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-pub fn name(path: &Path) -> String {
+pub(crate) fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

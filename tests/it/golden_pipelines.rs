@@ -7,10 +7,10 @@ use latentia::codec::{AutoencoderKl, AutoencoderTiny, Codec, KlConfig, TinyConfi
 use latentia::diffusion::{Level, Noise, Settings, Visit, sample_visited};
 use latentia::event::Watch;
 use latentia::family::Parts;
-use latentia::family::ldm::Unet;
 use latentia::family::ldm::config::UnetConfig;
+use latentia::family::ldm::{Unet, tokenizer};
 use latentia::studio::{DeviceClass, Model, Plan, Precision, Request, Residency, Start, encode, render};
-use latentia::text::{ClipConfig, ClipText, TextEncoder, Tokenizer};
+use latentia::text::{ClipConfig, ClipText, TextEncoder};
 use latentia::weights::{Config, Folder, Weights};
 
 use crate::fixtures;
@@ -67,13 +67,13 @@ fn golden_pipelines() {
 
 /// The outcome of a case; `Some(None)` if we do not have its pipeline yet, `None` if it is no case of a pipeline.
 fn case(folder: &Path) -> Option<Option<Outcome>> {
-    let json = crate::golden::read_json(&folder.join("case.json")).ok()?;
+    let json = fixtures::read_json(&folder.join("case.json")).ok()?;
     if json["class"] == "AutoencoderTiny" {
         return Some(Some(Case::open(folder).and_then(|case| tiny(&case))));
     }
     if json.get("same_weights_as").is_some() {
         let golden = folder.join(json["golden"].as_str()?).parent()?.to_owned();
-        let class = crate::golden::read_json(&golden.join("case.json")).ok()?;
+        let class = fixtures::read_json(&golden.join("case.json")).ok()?;
         return Some(PIPELINES.contains(&class["pipeline_class"].as_str()?).then(|| {
             let file = folder.join(json["file"].as_str().unwrap_or_default());
             let configs = folder.join(json["same_weights_as"].as_str().unwrap_or_default());
@@ -103,10 +103,7 @@ fn text(case: &Case, folder: &Folder) -> Result<Tensor, String> {
     let config = ClipConfig::read(&folder.config("text_encoder").map_err(said)?).map_err(said)?;
     let vb = folder.weights("text_encoder").map_err(said)?.var_builder(DType::F32, &Device::Cpu);
     let encoder = ClipText::new(&config, &vb).map_err(said)?;
-    let file = |name: &str| folder.file("tokenizer", name).map_err(said);
-    let settings = Config::read(&file("tokenizer_config.json")?, "tokenizer_config.json").map_err(said)?;
-    let tokenizer = Tokenizer::from_merges(&file("vocab.json")?, &file("merges.txt")?, Some(&settings.value))
-        .map_err(said)?;
+    let tokenizer = tokenizer(&Parts::Folder(folder.clone()), &config).map_err(said)?;
     let mut rows = Vec::new();
     for (call, argument) in ["prompt", "negative_prompt"].into_iter().enumerate() {
         let stage = |what: &str| format!("text_encoder.{call:02}.{what}");
@@ -232,13 +229,20 @@ fn unet(case: &Case, folder: &Folder, context: &Tensor) -> Outcome {
 }
 
 fn vae(case: &Case, folder: &Folder) -> Outcome {
-    let config = KlConfig::read(&folder.config("vae").map_err(said)?).map_err(said)?;
+    let config = folder.config("vae").map_err(said)?;
     let vb = folder.weights("vae").map_err(said)?.var_builder(DType::F32, &Device::Cpu);
-    let codec = AutoencoderKl::new(&config, &vb).map_err(said)?;
+    let tiny = folder.component("vae").is_some_and(|component| component.class == "AutoencoderTiny");
+    let (codec, scale, shift): (Box<dyn Codec>, f64, f64) = if tiny {
+        let config = TinyConfig::read(&config).map_err(said)?;
+        (Box::new(AutoencoderTiny::new(&config, &vb).map_err(said)?), config.scale, 0.0)
+    } else {
+        let config = KlConfig::read(&config).map_err(said)?;
+        (Box::new(AutoencoderKl::new(&config, &vb).map_err(said)?), config.scale, config.shift)
+    };
     let mut calls = 0;
     while let Some(golden) = case.get(&format!("vae.decode.{calls:02}.out")) {
         let z = case.get(&format!("vae.decode.{calls:02}.in")).ok_or("no input of the decoder")?;
-        let normal = (z - config.shift).and_then(|z| z * config.scale).map_err(said)?;
+        let normal = (z - shift).and_then(|z| z * scale).map_err(said)?;
         let ours = codec.decode(&normal, &mut Watch::quiet()).map_err(said)?.squeeze(2).map_err(said)?;
         close(&format!("vae.decode.{calls:02}"), &ours, golden, 1e-5)?;
         calls += 1;

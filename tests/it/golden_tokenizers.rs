@@ -3,7 +3,7 @@
 use latentia::text::Tokenizer;
 
 use crate::fixtures;
-use crate::golden::read_json;
+use crate::fixtures::read_json;
 
 #[test]
 fn golden_tokenizers_clip() {

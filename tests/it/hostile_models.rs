@@ -11,7 +11,7 @@ use latentia::studio::{DeviceClass, Precision, Request, Studio};
 use serde_json::Value;
 
 use crate::fixtures;
-use crate::golden::read_json;
+use crate::fixtures::read_json;
 
 /// A copy of a good model, to be spoilt.
 struct Victim(tempfile::TempDir);

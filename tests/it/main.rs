@@ -4,6 +4,8 @@ mod command;
 mod fixtures;
 mod golden;
 mod golden_pipelines;
+mod golden_rng;
+mod golden_schedulers;
 mod golden_tokenizers;
 mod hostile;
 mod hostile_models;

@@ -72,7 +72,8 @@ impl Integrals {
                 }
             }
             Algorithm::Noise => {
-                let e = h.exp_m1();
+                let h = Node::gain32(from, to);
+                let e = Node::growth32(h);
                 Self {
                     x: alpha / from.alpha,
                     zeroth: -sigma * e,
@@ -94,7 +95,8 @@ impl Integrals {
                 }
             }
             Algorithm::NoiseSde => {
-                let e = h.exp_m1();
+                let h = Node::gain32(from, to);
+                let e = Node::growth32(h);
                 Self {
                     x: alpha / from.alpha,
                     zeroth: -2.0 * sigma * e,

@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::Trip;
+use crate::diffusion::lens::slope;
 use crate::diffusion::mix::mix;
 use crate::diffusion::walk::Churn;
 use crate::error::Result;
@@ -24,15 +25,15 @@ pub(crate) fn heun(trip: &mut Trip<'_, '_>, mut x: Tensor, listed: usize, churn:
         let raw = trip.raw(&x, call)?;
         x = stirred(trip, x, (from, hat), churn)?;
         let clean = trip.lens().clean(&raw, &x, &trip.level(call))?;
-        let slope = mix(&[(1.0 / hat, &x), (-1.0 / hat, &clean)])?;
-        let mut ahead = trip.arrive(call, mix(&[(1.0, &x), (to - hat, &slope)])?, Some(&clean))?;
+        let first = slope(&clean, &x, hat)?;
+        let mut ahead = trip.arrive(call, mix(&[(1.0, &x), (to - hat, &first)])?, Some(&clean))?;
         call += 1;
         if call < calls {
             let raw = trip.raw(&ahead, call)?;
             ahead = stirred(trip, ahead, (from, hat), churn)?;
             let clean = trip.lens().clean(&raw, &ahead, &trip.level(call))?;
-            let half = 0.5 * (to - hat);
-            let next = mix(&[(1.0, &x), (half, &slope), (half / to, &ahead), (-half / to, &clean)])?;
+            let both = mix(&[(1.0, &first), (1.0, &slope(&clean, &ahead, to)?)])?;
+            let next = mix(&[(1.0, &x), (0.5 * (to - hat), &both)])?;
             ahead = trip.arrive(call, next, Some(&clean))?;
             call += 1;
         }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use candle_core::Tensor;
 
 use super::Trip;
+use crate::diffusion::lens::slope;
 use crate::diffusion::mix::mix;
 use crate::error::Result;
 
@@ -25,9 +26,8 @@ pub(crate) fn lms(trip: &mut Trip<'_, '_>, mut x: Tensor, plan: &Lms) -> Result<
     let mut slopes: VecDeque<Tensor> = VecDeque::with_capacity(plan.order);
     for call in trip.calls() {
         let clean = trip.clean(&x, call)?;
-        let sigma = plan.sigmas[call];
         slopes.truncate(plan.order - 1);
-        slopes.push_front(mix(&[(1.0 / sigma, &x), (-1.0 / sigma, &clean)])?);
+        slopes.push_front(slope(&clean, &x, plan.sigmas[call])?);
         let order = plan.order.min(call + 1);
         let mut terms = vec![(1.0, &x)];
         terms.extend(

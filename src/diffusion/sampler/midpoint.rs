@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::Trip;
+use crate::diffusion::lens::slope;
 use crate::diffusion::mix::mix;
 use crate::error::Result;
 
@@ -33,14 +34,13 @@ pub(crate) fn midpoint(
         let call = 2 * step;
         let from = trip.level(call).sigma;
         let clean = trip.clean(&x, call)?;
-        let kept = hop.middle / from;
-        let middle = trip.arrive(call, mix(&[(1.0 - kept, &clean), (kept, &x)])?, Some(&clean))?;
+        let middle = mix(&[(1.0, &x), (hop.middle - from, &slope(&clean, &x, from)?)])?;
+        let middle = trip.arrive(call, middle, Some(&clean))?;
         if call + 1 == calls {
             return Ok(middle);
         }
         let clean = trip.clean(&middle, call + 1)?;
-        let slope = (hop.down - from) / hop.middle;
-        let mut next = mix(&[(1.0, &x), (slope, &middle), (-slope, &clean)])?;
+        let mut next = mix(&[(1.0, &x), (hop.down - from, &slope(&clean, &middle, hop.middle)?)])?;
         if ancestral {
             next = mix(&[(1.0, &next), (hop.up, &trip.draw(&x)?)])?;
         }

@@ -22,7 +22,9 @@ pub(crate) use sa_solver::SaSolver;
 pub(crate) use stride::{Fresh, Stride};
 pub(crate) use unipc::UniPc;
 
+use super::mix::divided;
 use super::noise::Noise;
+use super::spacing::single;
 use super::walk::{Churn, Level, Walk};
 use super::{Lens, Predict};
 use crate::error::Result;
@@ -40,6 +42,20 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// h = λ′ − λ as single precision has it.
+    ///
+    /// Where the noise is extrapolated from a level that has hardly any signal, `α′/α` is in the hundreds, two large terms
+    /// cancel, and what is left is the rounding of h; to walk as the reference does, it must be rounded alike.
+    pub(crate) fn gain32(from: Self, to: Self) -> f64 {
+        let lambda = |node: Self| single(single(single(node.alpha).ln()) - single(single(node.sigma).ln()));
+        single(lambda(to) - lambda(from))
+    }
+
+    /// e^h − 1 as single precision has it, rounded twice.
+    pub(crate) fn growth32(h: f64) -> f64 {
+        single(single(h.exp()) - 1.0)
+    }
+
     /// A node, with its λ.
     pub(crate) fn new(alpha: f64, sigma: f64) -> Self {
         Self { alpha, sigma, lambda: alpha.ln() - sigma.ln() }
@@ -186,7 +202,7 @@ impl Trip<'_, '_> {
         let raw = if (at.scale - 1.0).abs() < f64::EPSILON {
             self.net.predict(x, at, self.watch)?
         } else {
-            self.net.predict(&(x * at.scale)?, at, self.watch)?
+            self.net.predict(&divided(x, at.scale)?, at, self.watch)?
         };
         if self.walk.halves && raw.dim(1)? == 2 * x.dim(1)? {
             return Ok(raw.narrow(1, 0, x.dim(1)?)?);

@@ -3,8 +3,9 @@
 use candle_core::Tensor;
 
 use super::Trip;
-use crate::diffusion::lens::Prediction;
+use crate::diffusion::lens::{Prediction, slope};
 use crate::diffusion::mix::mix;
+use crate::diffusion::spacing::single;
 use crate::diffusion::walk::{Churn, Level};
 use crate::error::{Code, Error, Result};
 
@@ -19,7 +20,7 @@ pub(crate) enum Fresh {
     Learned(Option<(f64, f64)>),
 }
 
-/// The weights of one step: `x′ = clean·x̂₀ + noise·ε̂ + x·x + fresh·z`.
+/// The weights of one step: `x′ = clean·x̂₀ + noise·ε̂ + x·x + slope·(x − x̂₀)/σ + fresh·z`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stride {
     /// Weight of the clean estimate.
@@ -28,6 +29,8 @@ pub(crate) struct Stride {
     pub(crate) noise: f64,
     /// Weight of the latent.
     pub(crate) x: f64,
+    /// Weight of the slope: how far σ falls.
+    pub(crate) slope: f64,
     /// Fresh noise.
     pub(crate) fresh: Fresh,
     /// Consistency models blend the estimate with the latent first: `(of the estimate, of the latent)`.
@@ -36,7 +39,14 @@ pub(crate) struct Stride {
 
 impl Default for Stride {
     fn default() -> Self {
-        Self { clean: 0.0, noise: 0.0, x: 0.0, fresh: Fresh::None, boundary: None }
+        Self { clean: 0.0, noise: 0.0, x: 0.0, slope: 0.0, fresh: Fresh::None, boundary: None }
+    }
+}
+
+impl Stride {
+    /// Along the slope from one σ to another.
+    pub(crate) fn fall(from: f64, to: f64) -> Self {
+        Self { x: 1.0, slope: single(to - from), ..Self::default() }
     }
 }
 
@@ -61,7 +71,9 @@ pub(crate) fn stride(trip: &mut Trip<'_, '_>, mut x: Tensor, strides: &[Stride])
         if let Some((of_clean, of_x)) = stride.boundary {
             clean = mix(&[(of_clean, &clean), (of_x, &x)])?;
         }
-        let mut next = if stride.noise == 0.0 {
+        let mut next = if stride.slope != 0.0 {
+            mix(&[(stride.slope, &slope(&clean, &x, at.sigma)?), (stride.x, &x)])?
+        } else if stride.noise == 0.0 {
             mix(&[(stride.clean, &clean), (stride.x, &x)])?
         } else {
             let noise = lens.noise(&raw, &x, &at)?;
@@ -119,8 +131,7 @@ pub(crate) fn churned(
         // Only v is read at the level that the network was told.
         let heard = if trip.lens().prediction == Prediction::V { at.sigma } else { hat };
         let clean = trip.lens().clean(&raw, &x, &Level { sigma: heard, listed: heard, ..at })?;
-        let kept = sigmas[call + 1] / hat;
-        let next = mix(&[(1.0 - kept, &clean), (kept, &x)])?;
+        let next = mix(&[(1.0, &x), (sigmas[call + 1] - hat, &slope(&clean, &x, hat)?)])?;
         x = trip.arrive(call, next, Some(&clean))?;
     }
     Ok(x)

@@ -66,7 +66,7 @@ impl Edm {
             sigma,
             listed: sigma,
             time: single(0.25 * sigma.ln()),
-            scale: 1.0 / sigma.hypot(self.data),
+            scale: sigma.hypot(self.data),
             ..Level::default()
         };
         let levels = sigmas[..n].iter().map(level).collect();

@@ -8,7 +8,7 @@ use crate::diffusion::lens::{Bound, Lens, Prediction};
 use crate::diffusion::ramp::{Ramp, at_step};
 use crate::diffusion::reader::Reader;
 use crate::diffusion::sampler::{Fresh, Hop, Lms, Route, Stride};
-use crate::diffusion::spacing::{Spacing, single, steps};
+use crate::diffusion::spacing::{Spacing, each, single, steps};
 use crate::diffusion::walk::{Level, Options, Walk};
 use crate::error::{Error, Result};
 
@@ -52,7 +52,7 @@ impl Scaled {
             && reader.choice("timestep_type", &[("discrete", false), ("continuous", true)])?
             && prediction == V;
         let seed = if class == Class::DpmSde && reader.has("noise_sampler_seed") {
-            Some(reader.number("noise_sampler_seed", 0.0, 0.0..=9.0e15)? as u64)
+            Some(reader.whole("noise_sampler_seed", 0, 0..=usize::MAX)? as u64)
         } else {
             None
         };
@@ -131,7 +131,7 @@ impl Scaled {
             None => steps(self.spacing, n, grid.train, self.offset, false),
         };
         if self.class != Class::DpmSde {
-            times.iter_mut().for_each(|time| *time = single(*time));
+            each(&mut times, single);
         }
         let mut sigmas: Vec<f64> = if self.log_linear {
             let (low, high) = (grid.sigmas[0].ln(), grid.sigmas[grid.sigmas.len() - 1].ln());
@@ -142,12 +142,12 @@ impl Scaled {
         if let Some(ramped) = grid.ramped(sigmas[0], sigmas[sigmas.len() - 1], n) {
             times = ramped.iter().map(|&sigma| grid.clock.at(sigma)).collect();
             if matches!(self.class, Class::Kdpm2 | Class::Kdpm2Ancestral) && grid.ramp == Ramp::Karras {
-                times.iter_mut().for_each(|time| *time = time.round_ties_even());
+                each(&mut times, f64::round_ties_even);
             }
             sigmas = ramped;
         }
         sigmas.push(if self.ends_at_lowest { grid.sigmas[0] } else { 0.0 });
-        sigmas.iter_mut().for_each(|sigma| *sigma = single(*sigma));
+        each(&mut sigmas, single);
         if self.continuous {
             times = sigmas[..sigmas.len() - 1].iter().map(|&sigma| self.heard(sigma)).collect();
         }
@@ -168,8 +168,7 @@ impl Scaled {
             Class::EulerAncestral => {
                 let stride = |i: usize| {
                     let (down, up) = ancestral(sigmas[i], sigmas[i + 1]);
-                    let kept = down / sigmas[i];
-                    Stride { clean: 1.0 - kept, x: kept, fresh: Fresh::Scaled(up), ..Stride::default() }
+                    Stride { fresh: Fresh::Scaled(up), ..Stride::fall(sigmas[i], down) }
                 };
                 Route::strides((0..table.times.len()).map(stride).collect())
             }
@@ -235,31 +234,28 @@ const SPACINGS: &[(&str, Spacing)] =
 
 /// A level of the exploding process.
 fn level(sigma: f64, time: f64) -> Level {
-    Level { sigma, listed: sigma, time, scale: 1.0 / sigma.hypot(1.0), ..Level::default() }
+    Level {
+        sigma,
+        listed: sigma,
+        time,
+        scale: single(single(single(sigma * sigma) + 1.0).sqrt()),
+        ..Level::default()
+    }
 }
 
 /// The strides of Euler from each level to the next, stirred if the caller wants it.
 pub(crate) fn euler_route(sigmas: &[f64], n: usize, options: &Options) -> Route {
-    let stride = |i: usize| {
-        let kept = sigmas[i + 1] / sigmas[i];
-        Stride { clean: 1.0 - kept, x: kept, ..Stride::default() }
-    };
     match options.churn {
         Some(churn) if churn.amount > 0.0 => Route::Churned { sigmas: sigmas.to_vec(), churn },
-        _ => Route::strides((0..n).map(stride).collect()),
+        _ => Route::strides((0..n).map(|i| Stride::fall(sigmas[i], sigmas[i + 1])).collect()),
     }
 }
 
 /// To which level to go down, and how much fresh noise leads back up to `to`.
 ///
-/// In single precision: at a zero-terminal-SNR start the difference of squares loses most digits, and the reference
-/// walks on with what is left.
-///
 /// # Source
-/// `crowsonkb/k-diffusion k_diffusion/sampling.py` `get_ancestral_step`, MIT, at η = 1.
+/// `crowsonkb/k-diffusion k_diffusion/sampling.py` `get_ancestral_step`, MIT, at η = 1, without its differences of squares.
 pub(crate) fn ancestral(from: f64, to: f64) -> (f64, f64) {
-    let (from, to) = (from as f32, to as f32);
-    let up = (to * to * (from * from - to * to) / (from * from)).sqrt();
-    let down = (to * to - up * up).max(0.0).sqrt();
-    (f64::from(down), f64::from(up))
+    let ratio = to / from;
+    (to * ratio, to * (1.0 - ratio * ratio).max(0.0).sqrt())
 }

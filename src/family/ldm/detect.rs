@@ -31,7 +31,7 @@ pub(super) fn detect(parts: &Parts) -> Result<Option<StableDiffusion>> {
 ///
 /// # Errors
 /// `tokenizer_invalid`; `model_incompatible` if an id does not fit the encoder.
-pub(super) fn tokenizer(parts: &Parts, text: &ClipConfig) -> Result<Tokenizer> {
+pub fn tokenizer(parts: &Parts, text: &ClipConfig) -> Result<Tokenizer> {
     let config = match parts.file("tokenizer", "tokenizer_config.json")? {
         Some(bytes) => Some(Config::read(&bytes, "tokenizer/tokenizer_config.json")?.value),
         None => None,

@@ -7,6 +7,7 @@ mod transformer;
 pub mod unet;
 
 pub use conditioner::ClipConditioner;
+pub use detect::tokenizer;
 pub use unet::Unet;
 
 use candle_core::Tensor;

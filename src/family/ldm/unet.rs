@@ -31,7 +31,8 @@ impl Layer {
 /// The coarsest level between the ways down and up.
 struct Middle {
     first: Resnet,
-    then: Vec<(Transformer, Resnet)>,
+    transformer: Transformer,
+    second: Resnet,
 }
 
 /// The network.
@@ -100,7 +101,7 @@ impl Reader<'_> {
         let first = self.resnet(width, width, &vb.pp("resnets.0"))?;
         let transformer = self.transformer(level, depth, &vb.pp("attentions.0"))?;
         let second = self.resnet(width, width, &vb.pp("resnets.1"))?;
-        Ok(Some(Middle { first, then: vec![(transformer, second)] }))
+        Ok(Some(Middle { first, transformer, second }))
     }
 }
 
@@ -212,11 +213,10 @@ impl Unet {
             }
         }
         if let Some(middle) = &self.middle {
+            watch.check()?;
             x = middle.first.forward(&x, Some(&time))?;
-            for (transformer, resnet) in &middle.then {
-                watch.check()?;
-                x = resnet.forward(&transformer.forward(&x, told)?, Some(&time))?;
-            }
+            x = middle.transformer.forward(&x, told)?;
+            x = middle.second.forward(&x, Some(&time))?;
         }
         for (layers, twice) in &self.up {
             for layer in layers {
