@@ -1,29 +1,43 @@
-//! The operators whose speed decides, one file each.
+//! The operators whose speed decides, one file or folder each.
 //!
-//! Every file holds the operator, and `reference()`: the same mathematics in plain candle operations. The reference is
+//! Each holds the operator, and `reference()`: the same mathematics in plain candle operations. The reference is
 //! what other devices run, the oracle of the tests and the baseline of the benches. Only `nn` calls these.
 //!
 //! Activations are channels-last: pictures are `[B, H, W, C]`, tokens `[B, L, C]`, so that a picture becomes tokens by a
 //! reshape that moves nothing.
 
 pub mod attention;
-pub mod conv;
 pub mod layer_norm;
+pub mod matrix;
 pub mod norm;
 mod simd;
-pub mod widen;
 
 pub use attention::attention;
-pub use conv::{Window, conv2d};
 pub use layer_norm::layer_norm;
 pub use norm::group_norm;
-pub use widen::widen;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use candle_core::{CpuStorage, Layout, Result, Tensor};
 
+/// Whether everything takes the reference path.
+static REFERENCE: AtomicBool = AtomicBool::new(false);
+
+/// Makes every operator of this process take its reference path, on the CPU too.
+///
+/// Only a program's face calls this, once, before it opens a model: weights are packed for one path or the other. A
+/// switch of the process and not a field that travels with models, since it is for finding faults, not for use.
+pub fn use_reference(yes: bool) {
+    REFERENCE.store(yes, Ordering::Relaxed);
+}
+
+fn is_reference() -> bool {
+    REFERENCE.load(Ordering::Relaxed)
+}
+
 /// Whether an operator of ours can run: f32 on the CPU. Everything else takes the reference path.
 fn is_ours(x: &Tensor) -> bool {
-    x.device().is_cpu() && x.dtype() == candle_core::DType::F32
+    x.device().is_cpu() && x.dtype() == candle_core::DType::F32 && !is_reference()
 }
 
 /// The contiguous f32 values behind a layout.

@@ -65,18 +65,18 @@ impl Attention {
     /// Every token asks every token.
     ///
     /// # Shapes
-    /// `x` `[B, L, D]` → the same.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.over(x, &self.told.project(x)?)
+    /// `x` `[B, L, D]`, `around` as `x` in any grouping, which is added → as `x`.
+    pub fn forward(&self, x: &Tensor, around: &Tensor) -> Result<Tensor> {
+        self.over(x, &self.told.project(x)?, around)
     }
 
     /// Every token asks tokens whose keys and values are known.
     ///
     /// # Shapes
-    /// `x` `[B, L, D]`, `told` `[B, M, D]` each → as `x`.
-    pub fn over(&self, x: &Tensor, told: &[Tensor; 2]) -> Result<Tensor> {
+    /// `x` `[B, L, D]`, `told` `[B, M, D]` each, `around` as `x` in any grouping, which is added → as `x`.
+    pub fn over(&self, x: &Tensor, told: &[Tensor; 2], around: &Tensor) -> Result<Tensor> {
         let [key, value] = told;
         let heads = Heads { count: self.heads, causal: false };
-        self.output.forward(&kernel::attention(&self.query.forward(x)?, key, value, heads)?)
+        self.output.forward_add(&kernel::attention(&self.query.forward(x)?, key, value, heads)?, around)
     }
 }

@@ -205,8 +205,8 @@ impl Layer {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let h = self.norm1.forward(x)?;
         let (q, k, v) = (self.query.forward(&h)?, self.key.forward(&h)?, self.value.forward(&h)?);
-        let x = (x + self.output.forward(&attend(&q, &k, &v, self.heads)?)?)?;
-        let h = self.widen.forward(&self.norm2.forward(&x)?)?;
-        &x + self.narrow.forward(&self.activation.forward(&h)?)?
+        let x = self.output.forward_add(&attend(&q, &k, &v, self.heads)?, x)?;
+        let h = self.widen.forward_activated(&self.norm2.forward(&x)?, self.activation)?;
+        self.narrow.forward_add(&h, &x)
     }
 }
