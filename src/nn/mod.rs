@@ -12,7 +12,7 @@ mod norm;
 mod resnet;
 mod sample;
 
-pub use attention::{Attention, AttentionShape, KeyValue};
+pub use attention::{Attention, AttentionShape, KeyValue, heads_of};
 pub use conv::Conv2d;
 pub use embed::{TimeEmbedding, sinusoid};
 pub use linear::{Geglu, Linear};

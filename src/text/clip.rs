@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 
 use super::{Features, TextEncoder, Tokens};
 use crate::error::{self, Code, Error};
-use crate::nn::{Activation, Heads, LayerNorm, Linear, activation_dtype, attend};
+use crate::nn::{Activation, Heads, LayerNorm, Linear, activation_dtype, attend, heads_of};
 use crate::weights::Config;
 use crate::weights::Inventory;
 
@@ -198,7 +198,7 @@ impl Layer {
             widen: Linear::new(width, inner, &map.pp("fc1"))?,
             narrow: Linear::new(inner, width, &map.pp("fc2"))?,
             activation,
-            heads: Heads { count: heads, causal: true },
+            heads: heads_of(heads, true, vb),
         })
     }
 

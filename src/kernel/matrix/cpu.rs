@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::finish::Finisher;
+use super::portable;
 use super::weight::Row;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
-use super::portable;
 
 /// Columns of a panel.
-pub(super) const WIDTH: usize = 32;
+pub(in crate::kernel) const WIDTH: usize = 32;
 
 /// An instruction set, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,42 +33,42 @@ pub enum Engine {
 
 /// Neighbouring output pixels, read at a constant step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Strip {
+pub(in crate::kernel) struct Strip {
     /// Where the band holds the first pixel's first tap.
-    pub(super) left: usize,
+    pub(in crate::kernel) left: usize,
     /// The first pixel's row of the output.
-    pub(super) pixel: usize,
+    pub(in crate::kernel) pixel: usize,
     /// How many pixels.
-    pub(super) rows: usize,
+    pub(in crate::kernel) rows: usize,
 }
 
 /// A part of the inner dimension that lies in one stretch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(in crate::kernel) struct Piece {
     /// From a strip's first element to where this part begins.
-    pub(super) left: usize,
+    pub(in crate::kernel) left: usize,
     /// The line of the panel that meets it.
-    pub(super) line: usize,
+    pub(in crate::kernel) line: usize,
     /// Inner elements.
-    pub(super) depth: usize,
+    pub(in crate::kernel) depth: usize,
 }
 
 /// One call of an engine: `sums = keep·sums + left·panel` for one strip, or as many as the engine takes.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a, T, P> {
+pub(in crate::kernel) struct Block<'a, T, P> {
     /// The band's elements; every read a strip asks for is inside.
-    pub(super) left: &'a [T],
+    pub(in crate::kernel) left: &'a [T],
     /// Elements from one pixel to the next.
-    pub(super) step: usize,
-    pub(super) strips: &'a [Strip],
-    pub(super) panel: &'a [Row<P>],
-    pub(super) pieces: &'a [Piece],
+    pub(in crate::kernel) step: usize,
+    pub(in crate::kernel) strips: &'a [Strip],
+    pub(in crate::kernel) panel: &'a [Row<P>],
+    pub(in crate::kernel) pieces: &'a [Piece],
     /// Whether the sums go on from what is there.
-    pub(super) keep: bool,
+    pub(in crate::kernel) keep: bool,
 }
 
 /// A number that bands are made of.
-pub(super) trait Number: Copy + Default + Send + Sync + 'static {
+pub(in crate::kernel) trait Number: Copy + Default + Send + Sync + 'static {
     /// A line of a panel holds 32 of these.
     type Line: Copy + Send + Sync;
     /// Runs the engine. `sums` has [`Engine::rows`] rows for each strip.
@@ -88,13 +88,13 @@ impl Engine {
     }
 
     /// The best engine for bf16 operands, or for f32.
-    pub(super) fn best(bf16: bool) -> Self {
+    pub(in crate::kernel) fn best(bf16: bool) -> Self {
         let fits = |engine: &&Self| bf16 || !engine.takes_bf16();
         Self::available().iter().find(fits).copied().unwrap_or(Self::Portable)
     }
 
     /// The most rows of one strip.
-    pub(super) fn rows(self) -> usize {
+    pub(in crate::kernel) fn rows(self) -> usize {
         match self {
             Self::Amx => 16,
             Self::Avx512Bf16 | Self::Avx512 => 12,
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// How many strips one call takes.
-    pub(super) fn strips(self) -> usize {
+    pub(in crate::kernel) fn strips(self) -> usize {
         if self == Self::Amx { 2 } else { 1 }
     }
 
@@ -119,7 +119,7 @@ impl Engine {
     }
 
     /// Prepares the thread for calls of [`Number::sums`]; to be held meanwhile.
-    pub(super) fn session(self) -> Session {
+    pub(in crate::kernel) fn session(self) -> Session {
         Session {
             #[cfg(target_arch = "x86_64")]
             _tiles: (self == Self::Amx).then(amx::Tiles::configure),
@@ -144,7 +144,7 @@ impl Engine {
 
     /// Rounds to the nearest bf16, ties to even.
     #[expect(unsafe_code, reason = "a function that needs features of the processor")]
-    pub(super) fn narrow(self, from: &[f32], to: &mut [bf16]) {
+    pub(in crate::kernel) fn narrow(self, from: &[f32], to: &mut [bf16]) {
         #[cfg(target_arch = "x86_64")]
         if self.takes_bf16() {
             // SAFETY: both engines that take bf16 were found with AVX512-BF16.
@@ -173,7 +173,7 @@ fn detect() -> Vec<Engine> {
 }
 
 /// What an engine needs set up on its thread.
-pub(super) struct Session {
+pub(in crate::kernel) struct Session {
     #[cfg(target_arch = "x86_64")]
     _tiles: Option<amx::Tiles>,
 }

@@ -189,7 +189,10 @@ mod tests {
             let wide = f64::from(x);
             let near = |ours: f32, true_value: f64, what: &str| {
                 let error = (f64::from(ours) - true_value).abs();
-                assert!(error <= 2.5e-7 * wide.abs().max(1e-3) && ours.is_finite(), "{what}({x}): {ours} {true_value}");
+                assert!(
+                    error <= 2.5e-7 * wide.abs().max(1e-3) && ours.is_finite(),
+                    "{what}({x}): {ours} {true_value}"
+                );
             };
             near(silu(x), wide / (1.0 + (-wide).exp()), "silu");
             near(quick_gelu(x), wide / (1.0 + (-1.702 * wide).exp()), "quick_gelu");

@@ -183,8 +183,7 @@ impl Pass<'_> {
                 to += 1;
             }
             let last = to == pieces.len();
-            for (strips, sums) in
-                strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * rows))
+            for (strips, sums) in strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * rows))
             {
                 let block = Block { left, step, strips, panel, pieces: &pieces[from..to], keep: from > 0 };
                 T::sums(engine, block, sums);

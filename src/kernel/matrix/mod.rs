@@ -24,6 +24,7 @@ mod tests;
 
 pub use cpu::Engine;
 pub use finish::Activation;
+pub(in crate::kernel) use weight::{BLOCK, Row};
 pub use weight::{Precision, Weight};
 pub use window::Window;
 
@@ -154,7 +155,14 @@ fn run(
         Finish::Apply(activation) => Then::Apply(activation),
         Finish::Geglu => Then::Geglu,
     };
-    let picture = Picture { x: numbers(&storage, layout)?, stored: [height, width], seen, input, window, out: [rows, columns] };
+    let picture = Picture {
+        x: numbers(&storage, layout)?,
+        stored: [height, width],
+        seen,
+        input,
+        window,
+        out: [rows, columns],
+    };
     let count = images * rows * columns * shape.3;
     let mut y = Vec::with_capacity(count);
     if count > 0 {

@@ -82,7 +82,8 @@ fn every_finish_equals_the_reference() -> Result<()> {
     for output in [8, 32, 70] {
         let residual = wave((batch, height, width, output), 2)?;
         let signal = wave((batch, output), 4)?;
-        let mut finishes = vec![Finish::Plain, Finish::Add(&residual), Finish::PerImage(&signal), Finish::Geglu];
+        let mut finishes =
+            vec![Finish::Plain, Finish::Add(&residual), Finish::PerImage(&signal), Finish::Geglu];
         finishes.extend([Silu, Gelu, QuickGelu, Relu].map(Finish::Apply));
         for finish in finishes {
             for side in [1, 3] {
@@ -142,7 +143,10 @@ fn what_does_not_fit_is_an_error() -> Result<()> {
     assert!(conv2d(&x, &weight, Window::same(3), Finish::Plain).is_err(), "other channels");
     assert!(linear(&x, &weight, Finish::Plain).is_err(), "filters are no matrix");
     assert!(Weight::new(&filters, Some(&wave(3, 0)?), Precision::Exact).is_err(), "a longer bias");
-    assert!(Weight::new(&wave((2, 6, 3, 1), 0)?, None, Precision::Exact).is_err(), "filters that are not square");
+    assert!(
+        Weight::new(&wave((2, 6, 3, 1), 0)?, None, Precision::Exact).is_err(),
+        "filters that are not square"
+    );
     assert!(Weight::gated(&wave((3, 6), 0)?, None, Precision::Exact).is_err(), "values without gates");
     let weight = Weight::new(&wave((2, 3), 0)?, Some(&bias), Precision::Exact)?;
     assert!(linear(&x, &weight, Finish::Add(&bias)).is_err(), "a residual of another shape");

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::cpu::WIDTH;
 
 /// Inner elements that one AMX tile takes; a stretch of bf16 is padded with zeros to a multiple.
-pub(super) const BLOCK: usize = 32;
+pub(in crate::kernel) const BLOCK: usize = 32;
 
 /// How a product is computed on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Precision {
 /// One line of a panel: 32 columns in two cache lines. A pair of bf16 counts as one.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Row<T>(pub(super) [T; WIDTH]);
+pub(in crate::kernel) struct Row<T>(pub(in crate::kernel) [T; WIDTH]);
 
 /// A matrix or a bank of filters, and its bias. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -55,7 +55,10 @@ pub(super) enum Store {
     F32(Panels<f32>),
     Bf16(Panels<[bf16; 2]>),
     /// For other devices and for the oracle.
-    Plain { weight: Tensor /* [O, I, K, K] */, bias: Tensor /* [O] */ },
+    Plain {
+        weight: Tensor, /* [O, I, K, K] */
+        bias: Tensor,   /* [O] */
+    },
 }
 
 /// The packed columns.
@@ -207,8 +210,11 @@ fn panels<T: Copy + Sync>(
             let at = |row, ky, pair: usize| {
                 let first = rounded(values[offset(sizes, row, ky, 2 * pair)]);
                 let second = 2 * pair + 1;
-                let second =
-                    if second < stretch { rounded(values[offset(sizes, row, ky, second)]) } else { bf16::ZERO };
+                let second = if second < stretch {
+                    rounded(values[offset(sizes, row, ky, second)])
+                } else {
+                    bf16::ZERO
+                };
                 [first, second]
             };
             let lines = [sizes.padded_stretch() / 2, stretch.div_ceil(2)];
