@@ -49,13 +49,18 @@ impl Case<'_> {
     /// The draws of all steps, in order.
     fn draws(&self) -> Vec<Tensor> {
         let mut draws = Vec::new();
-        for step in 0.. {
+        for step in self.begin().. {
             if self.get(&format!("s{step:02}.x")).is_none() {
                 break;
             }
             draws.extend((0..).map_while(|k| self.get(&format!("s{step:02}.noise{k}")).cloned()));
         }
         draws
+    }
+
+    /// The call at which the walk begins: pipelines that start from a picture cut the list of timesteps there.
+    fn begin(&self) -> usize {
+        self.arguments.get("begin").and_then(Value::as_u64).unwrap_or(0) as usize
     }
 
     fn options(&self) -> Options {
@@ -189,7 +194,7 @@ fn walk_case(case: &Case<'_>, walk: &Walk, forced: bool, findings: &mut Findings
     if noise.left() > 0 {
         findings.0.push(format!("{} draws were not used", noise.left()));
     }
-    if case.get(&format!("s{steps:02}.x")).is_some() {
+    if case.get(&format!("s{:02}.x", case.begin() + steps)).is_some() {
         findings.0.push(format!("only {steps} steps were walked"));
     }
     Ok(())
@@ -197,7 +202,7 @@ fn walk_case(case: &Case<'_>, walk: &Walk, forced: bool, findings: &mut Findings
 
 fn check_case(class: &str, case: &Case<'_>) -> Result<Vec<String>> {
     let settings = Settings::read(Some(class), case.config)?;
-    let walk = settings.walk(case.steps, &case.options())?;
+    let walk = settings.walk(case.steps, &case.options())?.from_call(case.begin())?;
     let mut findings = Findings::default();
     findings.check("timesteps", &walk.timesteps(), case.numbers("timesteps").as_deref(), 1e-6);
     findings.check("sigmas", &walk.sigmas, case.numbers("sigmas").as_deref(), 2e-6);
