@@ -27,6 +27,7 @@ mod ramp;
 mod reader;
 mod sampler;
 mod schedule;
+mod seed_sequence;
 mod settings;
 mod spacing;
 mod torch_rng;
