@@ -141,7 +141,7 @@ mod tests {
         let path = Path { seeds: vec![5], low: 0.03, high: 14.6, shape: vec![1, 4], device: Device::Cpu };
         let got = path.between(&mut Noise::seeded(0, 1), 3.0, 1.0).unwrap().flatten_all().unwrap();
         for (got, want) in
-            got.to_vec1::<f32>().unwrap().into_iter().zip([1.545667, 1.651388, -1.123942, 0.022413])
+            got.to_vec1::<f32>().unwrap().into_iter().zip([1.545_667, 1.651_388, -1.123_942, 0.022_413])
         {
             assert!((f64::from(-got) * 2f64.sqrt() - want).abs() < 1e-5, "{got} {want}");
         }

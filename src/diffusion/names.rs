@@ -123,8 +123,7 @@ pub fn names() -> Vec<String> {
     let mut all = Vec::new();
     for name in NAMES {
         all.push(name.name.to_owned());
-        for (ending, flag) in ENDINGS.iter().filter(|(_, flag)| takes(name.class, flag)) {
-            let _ = flag;
+        for (ending, _) in ENDINGS.iter().filter(|(_, flag)| takes(name.class, flag)) {
             all.push(format!("{}{ending}", name.name));
         }
     }
