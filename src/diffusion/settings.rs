@@ -112,6 +112,7 @@ impl Settings {
     pub fn mu(&self, tokens: usize) -> Option<f64> {
         match &self.schedule {
             Schedule::Flow(flow) => flow.mu(tokens),
+            Schedule::Solver(solver) => solver.mu(tokens),
             _ => None,
         }
     }
