@@ -66,11 +66,14 @@ impl Tiles {
     /// Eight tiles of 16 rows of 64 bytes.
     #[expect(unsafe_code, reason = "assembly")]
     pub(super) fn configure() -> Self {
-        let mut shape = Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut shape =
+            Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         shape.row_bytes[..8].fill(64);
         shape.rows[..8].fill(SIDE as u8);
         // SAFETY: reads 64 bytes of `shape`; only called where `permitted` said yes.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(nostack, readonly, preserves_flags)) };
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(nostack, readonly, preserves_flags))
+        };
         Self(())
     }
 }

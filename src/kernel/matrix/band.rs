@@ -107,7 +107,12 @@ impl<T: Number> Band<T> {
         if picture.is_pointwise() {
             let run = &picture.x[units.start * picture.input..units.end * picture.input];
             convert(run, self.grow(run.len()));
-            cut(&mut self.strips, rows, Strip { left: 0, pixel: units.start, rows: units.len() }, picture.step());
+            cut(
+                &mut self.strips,
+                rows,
+                Strip { left: 0, pixel: units.start, rows: units.len() },
+                picture.step(),
+            );
         } else {
             self.gather_lines(picture, units, rows, convert);
         }
@@ -141,7 +146,13 @@ impl<T: Number> Band<T> {
     }
 
     /// One padded row of an image.
-    fn append(&mut self, picture: &Picture<'_>, image: usize, padded: usize, convert: &dyn Fn(&[f32], &mut [T])) {
+    fn append(
+        &mut self,
+        picture: &Picture<'_>,
+        image: usize,
+        padded: usize,
+        convert: &dyn Fn(&[f32], &mut [T]),
+    ) {
         let Picture { x, stored, seen, input, window, .. } = *picture;
         let row = self.grow(picture.line());
         if padded < window.before || padded >= window.before + seen[0] {

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::band::{Band, Picture, cut};
 use super::cpu::{Block, Engine, Number, Piece, Strip, WIDTH};
-use super::finish::Finisher;
+use super::finish::{Finisher, finish};
 use super::weight::{BLOCK, Panels, Row, Sizes};
 
 /// Output pixels of one band, about.
@@ -183,14 +183,13 @@ impl Pass<'_> {
                 to += 1;
             }
             let last = to == pieces.len();
-            for (strips, sums) in
-                strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * rows))
+            for (strips, sums) in strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * rows))
             {
                 let block = Block { left, step, strips, panel, pieces: &pieces[from..to], keep: from > 0 };
                 T::sums(engine, block, sums);
                 if last {
                     for (strip, sums) in strips.iter().zip(sums.chunks(rows)) {
-                        engine.finish(finisher, *strip, index, sums);
+                        finish(finisher, *strip, index, sums);
                     }
                 }
             }

@@ -154,7 +154,14 @@ fn run(
         Finish::Apply(activation) => Then::Apply(activation),
         Finish::Geglu => Then::Geglu,
     };
-    let picture = Picture { x: numbers(&storage, layout)?, stored: [height, width], seen, input, window, out: [rows, columns] };
+    let picture = Picture {
+        x: numbers(&storage, layout)?,
+        stored: [height, width],
+        seen,
+        input,
+        window,
+        out: [rows, columns],
+    };
     let count = images * rows * columns * shape.3;
     let mut y = Vec::with_capacity(count);
     if count > 0 {

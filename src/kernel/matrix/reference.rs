@@ -29,7 +29,12 @@ pub(super) fn conv2d(
     }
     let y = if window == Window::same(1) {
         let rows = x.contiguous()?.reshape((batch * seen[0] * seen[1], channels))?;
-        rows.matmul(&weight.reshape((sizes.output, channels))?.t()?)?.reshape((batch, seen[0], seen[1], ()))?
+        rows.matmul(&weight.reshape((sizes.output, channels))?.t()?)?.reshape((
+            batch,
+            seen[0],
+            seen[1],
+            (),
+        ))?
     } else {
         let Window { stride, before, after, .. } = window;
         let planes = x.permute((0, 3, 1, 2))?.contiguous()?;

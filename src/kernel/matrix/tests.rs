@@ -11,13 +11,13 @@ fn wave(shape: impl Into<Shape>, phase: usize) -> Result<Tensor> {
     Tensor::from_vec(values, shape, &Device::Cpu)
 }
 
-/// Every engine that can run a precision, with the largest error that summing in another order may make.
+/// Every engine that can run a precision.
 fn engines(precision: Precision) -> impl Iterator<Item = Engine> {
     let exact = precision == Precision::Exact;
     Engine::available().iter().copied().filter(move |engine| !exact || !engine.takes_bf16())
 }
 
-/// Compares every engine with the oracle.
+/// Compares every engine with the oracle; sums in another order may differ a little.
 fn check(x: &Tensor, seen: [usize; 2], filters: &Tensor, window: Window, finish: Finish<'_>) -> Result<()> {
     let gated = matches!(finish, Finish::Geglu);
     let bias = wave(filters.dim(0)?, 3)?;
@@ -34,7 +34,8 @@ fn check(x: &Tensor, seen: [usize; 2], filters: &Tensor, window: Window, finish:
             let case = format!("{engine:?} {precision:?} {:?} {filters:?} {window:?} {finish:?}", x.dims());
             assert_eq!(ours.dims(), oracle.dims(), "{case}");
             let error = (ours - &oracle)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            assert!(error < 3e-6 * scale, "{case}: {error} of {scale}");
+            let inner = (input * side * side) as f32;
+            assert!(error < (1e-6 + 1e-7 * inner.sqrt()) * scale, "{case}: {error} of {scale}");
         }
     }
     Ok(())
@@ -82,7 +83,8 @@ fn every_finish_equals_the_reference() -> Result<()> {
     for output in [8, 32, 70] {
         let residual = wave((batch, height, width, output), 2)?;
         let signal = wave((batch, output), 4)?;
-        let mut finishes = vec![Finish::Plain, Finish::Add(&residual), Finish::PerImage(&signal), Finish::Geglu];
+        let mut finishes =
+            vec![Finish::Plain, Finish::Add(&residual), Finish::PerImage(&signal), Finish::Geglu];
         finishes.extend([Silu, Gelu, QuickGelu, Relu].map(Finish::Apply));
         for finish in finishes {
             for side in [1, 3] {
@@ -142,7 +144,10 @@ fn what_does_not_fit_is_an_error() -> Result<()> {
     assert!(conv2d(&x, &weight, Window::same(3), Finish::Plain).is_err(), "other channels");
     assert!(linear(&x, &weight, Finish::Plain).is_err(), "filters are no matrix");
     assert!(Weight::new(&filters, Some(&wave(3, 0)?), Precision::Exact).is_err(), "a longer bias");
-    assert!(Weight::new(&wave((2, 6, 3, 1), 0)?, None, Precision::Exact).is_err(), "filters that are not square");
+    assert!(
+        Weight::new(&wave((2, 6, 3, 1), 0)?, None, Precision::Exact).is_err(),
+        "filters that are not square"
+    );
     assert!(Weight::gated(&wave((3, 6), 0)?, None, Precision::Exact).is_err(), "values without gates");
     let weight = Weight::new(&wave((2, 3), 0)?, Some(&bias), Precision::Exact)?;
     assert!(linear(&x, &weight, Finish::Add(&bias)).is_err(), "a residual of another shape");

@@ -55,7 +55,10 @@ pub(super) enum Store {
     F32(Panels<f32>),
     Bf16(Panels<[bf16; 2]>),
     /// For other devices and for the oracle.
-    Plain { weight: Tensor /* [O, I, K, K] */, bias: Tensor /* [O] */ },
+    Plain {
+        weight: Tensor, /* [O, I, K, K] */
+        bias: Tensor,   /* [O] */
+    },
 }
 
 /// The packed columns.
@@ -207,8 +210,11 @@ fn panels<T: Copy + Sync>(
             let at = |row, ky, pair: usize| {
                 let first = rounded(values[offset(sizes, row, ky, 2 * pair)]);
                 let second = 2 * pair + 1;
-                let second =
-                    if second < stretch { rounded(values[offset(sizes, row, ky, second)]) } else { bf16::ZERO };
+                let second = if second < stretch {
+                    rounded(values[offset(sizes, row, ky, second)])
+                } else {
+                    bf16::ZERO
+                };
                 [first, second]
             };
             let lines = [sizes.padded_stretch() / 2, stretch.div_ceil(2)];
