@@ -4,15 +4,8 @@ use std::arch::x86_64::{
     __m256, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_load_ps, _mm256_setzero_ps, _mm256_store_ps,
 };
 
-use super::cpu::{Block, Strip, WIDTH};
-use super::finish::Finisher;
+use super::cpu::{Block, WIDTH};
 use super::weight::Row;
-
-/// [`Finisher::rows`] on 8 lanes.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn finish(finisher: &Finisher<'_>, strip: Strip, panel: usize, sums: &[Row<f32>]) {
-    finisher.rows(strip, panel, sums);
-}
 
 /// The sums of one strip of at most 6 rows.
 ///

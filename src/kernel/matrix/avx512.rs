@@ -10,15 +10,8 @@ use std::arch::x86_64::{
 
 use half::bf16;
 
-use super::cpu::{Block, Strip};
-use super::finish::Finisher;
+use super::cpu::Block;
 use super::weight::Row;
-
-/// [`Finisher::rows`] on 16 lanes.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
-pub(super) fn finish(finisher: &Finisher<'_>, strip: Strip, panel: usize, sums: &[Row<f32>]) {
-    finisher.rows(strip, panel, sums);
-}
 
 /// Calls `$kernel::<R>` for the strip's number of rows.
 macro_rules! by_rows {

@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
-use super::finish::Finisher;
 use super::portable;
 use super::weight::Row;
 #[cfg(target_arch = "x86_64")]
@@ -124,22 +123,6 @@ impl Engine {
             #[cfg(target_arch = "x86_64")]
             _tiles: (self == Self::Amx).then(amx::Tiles::configure),
         }
-    }
-
-    /// Finishes and writes the rows of a strip, compiled for this engine.
-    #[expect(unsafe_code, reason = "functions that need features of the processor")]
-    pub(super) fn finish(self, finisher: &Finisher<'_>, strip: Strip, panel: usize, sums: &[Row<f32>]) {
-        #[cfg(target_arch = "x86_64")]
-        match self {
-            // SAFETY: an engine exists only where `detect` found its features; AMX processors have AVX-512.
-            Self::Amx | Self::Avx512Bf16 | Self::Avx512 => unsafe {
-                return avx512::finish(finisher, strip, panel, sums);
-            },
-            // SAFETY: as above.
-            Self::Avx2 => unsafe { return avx2::finish(finisher, strip, panel, sums) },
-            Self::Portable => {}
-        }
-        finisher.rows(strip, panel, sums);
     }
 
     /// Rounds to the nearest bf16, ties to even.

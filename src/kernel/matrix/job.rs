@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::band::{Band, Picture, cut};
 use super::cpu::{Block, Engine, Number, Piece, Strip, WIDTH};
-use super::finish::Finisher;
+use super::finish::{Finisher, finish};
 use super::weight::{BLOCK, Panels, Row, Sizes};
 
 /// Output pixels of one band, about.
@@ -189,7 +189,7 @@ impl Pass<'_> {
                 T::sums(engine, block, sums);
                 if last {
                     for (strip, sums) in strips.iter().zip(sums.chunks(rows)) {
-                        engine.finish(finisher, *strip, index, sums);
+                        finish(finisher, *strip, index, sums);
                     }
                 }
             }

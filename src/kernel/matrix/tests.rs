@@ -11,13 +11,13 @@ fn wave(shape: impl Into<Shape>, phase: usize) -> Result<Tensor> {
     Tensor::from_vec(values, shape, &Device::Cpu)
 }
 
-/// Every engine that can run a precision, with the largest error that summing in another order may make.
+/// Every engine that can run a precision.
 fn engines(precision: Precision) -> impl Iterator<Item = Engine> {
     let exact = precision == Precision::Exact;
     Engine::available().iter().copied().filter(move |engine| !exact || !engine.takes_bf16())
 }
 
-/// Compares every engine with the oracle.
+/// Compares every engine with the oracle; sums in another order may differ a little.
 fn check(x: &Tensor, seen: [usize; 2], filters: &Tensor, window: Window, finish: Finish<'_>) -> Result<()> {
     let gated = matches!(finish, Finish::Geglu);
     let bias = wave(filters.dim(0)?, 3)?;
@@ -34,7 +34,8 @@ fn check(x: &Tensor, seen: [usize; 2], filters: &Tensor, window: Window, finish:
             let case = format!("{engine:?} {precision:?} {:?} {filters:?} {window:?} {finish:?}", x.dims());
             assert_eq!(ours.dims(), oracle.dims(), "{case}");
             let error = (ours - &oracle)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            assert!(error < 3e-6 * scale, "{case}: {error} of {scale}");
+            let inner = (input * side * side) as f32;
+            assert!(error < (1e-6 + 1e-7 * inner.sqrt()) * scale, "{case}: {error} of {scale}");
         }
     }
     Ok(())
