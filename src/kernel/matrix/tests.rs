@@ -1,3 +1,5 @@
+//! Every engine of this processor against the oracle, on sizes that end anywhere.
+
 use candle_core::{Device, Result, Shape, Tensor};
 
 use super::weight::Sizes;
