@@ -26,11 +26,16 @@ pub use crate::kernel::matrix::{Activation, Window};
 use candle_core::DType;
 use candle_nn::VarBuilder;
 
-use crate::kernel::matrix::Precision;
+use crate::kernel::matrix::{Engine, Precision};
 
 /// What a network of this builder computes in: f32 on the CPU, the weights' dtype elsewhere.
 pub fn activation_dtype(vb: &VarBuilder) -> DType {
     if vb.device().is_cpu() { DType::F32 } else { vb.dtype() }
+}
+
+/// Whether this processor multiplies bf16 faster than f32.
+pub fn multiplies_bf16() -> bool {
+    Engine::available().iter().any(|engine| engine.takes_bf16())
 }
 
 /// What products of this builder's matrices are computed in: bf16 weights on the CPU multiply bf16, others f32.
