@@ -117,6 +117,18 @@ fn conv2d_seen(
     }
 }
 
+/// A convolution on a given engine, for benches; `x` and `weight` as [`conv2d`] takes them, on the CPU.
+pub fn conv2d_on(
+    engine: Engine,
+    x: &Tensor,
+    weight: &Weight,
+    window: Window,
+    finish: Finish<'_>,
+) -> Result<Tensor> {
+    let (_, height, width, _) = x.dims4()?;
+    run(engine, x, [height, width], weight, window, finish)
+}
+
 /// The same on a given engine.
 fn run(
     engine: Engine,
