@@ -51,7 +51,7 @@ pub(super) fn tensor<F: Deref<Target = [u8]>>(
 
 fn unread(what: &str) -> Error {
     let message =
-        format!("is stored as {what}; networks read F32, F16, BF16, fp8, nf4 and the types of GGUF");
+        format!("is stored as {what}; networks read F32, F16, BF16, fp8, nf4 and most types of GGUF");
     Error::new(Code::ModelIncompatible, message).hint("use a file of the same model in one of these")
 }
 
@@ -143,7 +143,7 @@ fn four_bit<F: Deref<Target = [u8]>, T: Send>(
     let scales = block_scales(packed, files)?;
     let scales = scales.get(wanted)?;
     let pieces = to.par_chunks_mut(packed.block).zip(bytes.par_chunks(packed.block / 2)).zip(scales);
-    pieces.for_each(|((to, bytes), &scale)| {
+    pieces.with_min_len(256).for_each(|((to, bytes), &scale)| {
         for (pair, byte) in to.chunks_mut(2).zip(bytes) {
             let patterns = [byte >> 4, byte & 15];
             let numbers = patterns.map(|pattern| packed.table[usize::from(pattern)] * scale);

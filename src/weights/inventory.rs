@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use candle_core::DType;
+
 use super::block::Block;
 use super::limits;
 use super::packing::Packing;
@@ -130,6 +132,11 @@ impl TensorInfo {
         self.packing.is_some() || matches!(self.scalar, Scalar::Block(_) | Scalar::F8E4m3 | Scalar::F8E5m2)
     }
 
+    /// Whether it is packed in a way that we do not read, so that its shape is not the one that networks know.
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self.packing, Some(Packing::Unread(_)))
+    }
+
     /// Part `number` of `parts` equal parts of the rows, which lie one after the other.
     ///
     /// `None` if they cannot be cut so: too few rows, or blocks that reach across a cut.
@@ -197,6 +204,23 @@ impl Inventory {
     /// Numbers in all tensors: times the width of the type in memory, what loading costs.
     pub fn parameters(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum()
+    }
+
+    /// The half-precision type that most of the bytes have, if they have one.
+    pub(super) fn half_precision(&self) -> Option<DType> {
+        let (mut f16, mut bf16, mut f32, mut quantised) = (0, 0, 0, 0);
+        for info in self.tensors.values() {
+            let kind = match info.scalar {
+                _ if info.is_quantised() => &mut quantised,
+                Scalar::F16 => &mut f16,
+                Scalar::Bf16 => &mut bf16,
+                Scalar::F32 => &mut f32,
+                _ => continue,
+            };
+            *kind += info.range.len();
+        }
+        let half = if f16 >= bf16 { DType::F16 } else { DType::BF16 };
+        (f16.max(bf16) > f32.max(quantised)).then_some(half)
     }
 
     /// Only the tensors below `prefix`, named without it.

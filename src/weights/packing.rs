@@ -166,7 +166,7 @@ const BELONG: &[&str] = &[
 ];
 
 /// `1/127`, as bitsandbytes has it: its scale is a row's largest number, stored as 127.
-const EIGHT_BITS: f32 = 7.874_015_7e-3;
+const EIGHT_BITS: f32 = 7.874_016e-3;
 
 fn is_fp8(scalar: Scalar) -> bool {
     matches!(scalar, Scalar::F8E4m3 | Scalar::F8E5m2)
@@ -180,7 +180,7 @@ fn scaled(inventory: &mut Inventory, layer: &str, name: &str, factor: f32) {
         return;
     };
     let is_eight_bit = matches!(weight.scalar, Scalar::Other { name: "I8", .. });
-    let fits = if name.ends_with(".SCB") { is_eight_bit } else { is_fp8(weight.scalar) };
+    let fits = if name.rsplit('.').next() == Some("SCB") { is_eight_bit } else { is_fp8(weight.scalar) };
     if !fits || weight.packing.is_some() {
         return;
     }
@@ -229,7 +229,7 @@ fn description<F: Deref<Target = [u8]>>(
         .map_err(|error| Error { code: Code::WeightsCorrupt, ..error.within(format_args!("`{label}`")) })
 }
 
-/// ComfyUI's newer form: a JSON beside each weight.
+/// `ComfyUI`'s newer form: a JSON beside each weight.
 fn comfy_quant<F: Deref<Target = [u8]>>(
     inventory: &mut Inventory,
     files: &[F],

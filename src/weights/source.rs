@@ -18,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::config::read_json;
-use super::inventory::{Inventory, Scalar, too_many};
+use super::inventory::{Inventory, TensorInfo, too_many};
 use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
 
@@ -206,6 +206,18 @@ impl Weights {
         Ok(weights)
     }
 
+    /// Bytes that were made here, and what is in them.
+    pub(super) fn in_memory(bytes: Vec<u8>, inventory: Inventory, label: &str) -> Self {
+        let blob = Blob { label: label.to_owned(), bytes: Bytes::Owned(bytes) };
+        Self::assemble(Store::Files { files: vec![blob], digest: OnceLock::new() }, inventory, label)
+    }
+
+    /// The bytes of a tensor, if they lie anywhere.
+    pub(super) fn raw(&self, info: &TensorInfo) -> Option<&[u8]> {
+        let Store::Files { files, .. } = &*self.store else { return None };
+        files.get(info.file)?.get(info.range.clone())
+    }
+
     fn assemble(store: Store, inventory: Inventory, label: &str) -> Self {
         Self {
             store: Arc::new(store),
@@ -234,17 +246,7 @@ impl Weights {
     ///
     /// `None` for single precision and for quantised weights, which come in whatever type they are asked for.
     pub fn half_precision(&self) -> Option<DType> {
-        let bytes = |scalar: Scalar| {
-            let same = self.inventory.tensors.values().filter(|info| info.scalar == scalar);
-            same.map(|info| info.range.len()).sum::<usize>()
-        };
-        let quantised = self.inventory.tensors.values().filter(|info| info.is_quantised());
-        let quantised: usize = quantised.map(|info| info.range.len()).sum();
-        let (f16, bf16, f32) = (bytes(Scalar::F16), bytes(Scalar::Bf16), bytes(Scalar::F32));
-        if f16.max(bf16) <= f32.max(quantised) {
-            return None;
-        }
-        Some(if f16 >= bf16 { DType::F16 } else { DType::BF16 })
+        self.inventory.half_precision()
     }
 
     /// The value of a key of a GGUF file: lists too, which [`Inventory::metadata`] leaves out.
@@ -284,7 +286,7 @@ impl Weights {
                 _ => Err(self.incompatible(name, "is missing")),
             };
         };
-        if let Some(expected) = expected.filter(|&expected| expected != info.shape) {
+        if let Some(expected) = expected.filter(|&expected| expected != info.shape && !info.is_unread()) {
             let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
             return Err(self.incompatible(name, what));
         }

@@ -80,3 +80,24 @@ pub(super) fn tq2_0(block: &[u8], to: &mut [f32]) {
         to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = d * (f32::from((byte >> shift) & 3) - 1.0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_bit_floats_are_what_the_standard_says() {
+        // Exponent byte 127 is one; patterns 0 to 15 low, 15 to 0 high.
+        let mut block = [127_u8; 17];
+        (0..16).for_each(|at| block[at + 1] = at as u8 | (15 - at as u8) << 4);
+        let mut to = [9.0; 32];
+        mxfp4(&block, &mut to);
+        assert_eq!(to[..8], [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
+        assert_eq!(to[8..11], [0.0, -0.5, -1.0]);
+        assert_eq!(to[16..18], [-6.0, -4.0]);
+        assert_eq!(
+            [half_power(0), half_power(1), half_power(2)],
+            [2.0_f32.powi(-128), 2.0_f32.powi(-127), 2.0_f32.powi(-126)]
+        );
+    }
+}
