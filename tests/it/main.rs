@@ -2,7 +2,9 @@
 
 mod command;
 mod fixtures;
+mod formats;
 mod golden;
+mod golden_formats;
 mod golden_pipelines;
 mod golden_rng;
 mod golden_schedulers;
