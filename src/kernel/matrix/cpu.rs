@@ -107,12 +107,11 @@ impl Engine {
         if self == Self::Amx { 2 } else { 1 }
     }
 
-    /// Inner elements of one pass over a panel: so much of it stays in the cache while the band passes by.
+    /// Inner elements of one pass over a panel: 32 KB of it stay in the first cache while the band passes by.
     pub(super) fn depth(self) -> usize {
         match self {
-            Self::Amx => 512,
-            Self::Avx512Bf16 => 2048,
-            Self::Avx512 | Self::Avx2 => 1024,
+            Self::Amx | Self::Avx512Bf16 => 512,
+            Self::Avx512 | Self::Avx2 => 256,
             Self::Portable => usize::MAX,
         }
     }

@@ -4,6 +4,8 @@
 
 #![expect(clippy::inline_always, reason = "a call that is not inlined is compiled for the baseline alone")]
 
+use std::ops::Range;
+
 use super::super::Shared;
 use super::super::simd::{exp, silu, vectorised};
 use super::cpu::{Strip, WIDTH};
@@ -58,44 +60,52 @@ pub(super) struct Finisher<'a> {
 }
 
 vectorised! {
-    /// Finishes and writes the rows of a strip for one panel.
-    fn finish(finisher: &Finisher<'_>, strip: Strip, panel: usize, sums: &[Row<f32>]) {
-        finisher.rows(strip, panel, sums);
+    /// Finishes and writes the rows of a strip for some panels.
+    fn finish(finisher: &Finisher<'_>, strip: Strip, panels: Range<usize>, sums: Sums<'_>) {
+        for row in 0..strip.rows {
+            for (index, panel) in panels.clone().enumerate() {
+                finisher.row(strip.pixel + row, panel, &sums.rows[index * sums.pitch + row]);
+            }
+        }
     }
+}
+
+/// Rows of sums that wait for their finish.
+#[derive(Clone, Copy)]
+pub(super) struct Sums<'a> {
+    /// From the first panel's first row on.
+    pub(super) rows: &'a [Row<f32>],
+    /// Rows from one panel to the next.
+    pub(super) pitch: usize,
 }
 
 impl Finisher<'_> {
     #[inline(always)]
-    fn rows(&self, strip: Strip, panel: usize, sums: &[Row<f32>]) {
-        let bias = &self.bias[panel * WIDTH..][..WIDTH];
-        let gated = matches!(self.then, Then::Geglu);
-        let room = if gated { WIDTH / 2 } else { WIDTH };
+    fn row(&self, pixel: usize, panel: usize, sums: &Row<f32>) {
+        let room = if matches!(self.then, Then::Geglu) { WIDTH / 2 } else { WIDTH };
         let first = panel * room;
         let columns = room.min(self.width - first);
-        for (row, sums) in sums[..strip.rows].iter().enumerate() {
-            let mut y = [0f32; WIDTH];
-            for ((y, sum), bias) in y.iter_mut().zip(&sums.0).zip(bias) {
-                *y = sum + bias;
-            }
-            let at = (strip.pixel + row) * self.width + first;
-            match self.then {
-                Then::Nothing => {}
-                Then::Add(residual) => add(&mut y, &residual[at..at + columns]),
-                Then::PerImage { signal, pixels } => {
-                    let image = (strip.pixel + row) / pixels;
-                    add(&mut y, &signal[image * self.width + first..][..columns]);
-                }
-                Then::Apply(Activation::Silu) => y.iter_mut().for_each(|y| *y = silu(*y)),
-                Then::Apply(Activation::Gelu) => y.iter_mut().for_each(|y| *y = gelu(*y)),
-                Then::Apply(Activation::QuickGelu) => y.iter_mut().for_each(|y| *y = quick_gelu(*y)),
-                Then::Apply(Activation::Relu) => y.iter_mut().for_each(|y| *y = y.max(0.0)),
-                Then::Geglu => {
-                    let (values, gates) = y.split_at_mut(WIDTH / 2);
-                    values.iter_mut().zip(gates).for_each(|(value, gate)| *value *= gelu(*gate));
-                }
-            }
-            self.write(at, &y, columns);
+        let mut y = [0f32; WIDTH];
+        for ((y, sum), bias) in y.iter_mut().zip(&sums.0).zip(&self.bias[panel * WIDTH..][..WIDTH]) {
+            *y = sum + bias;
         }
+        let at = pixel * self.width + first;
+        match self.then {
+            Then::Nothing => {}
+            Then::Add(residual) => add(&mut y, &residual[at..at + columns]),
+            Then::PerImage { signal, pixels } => {
+                add(&mut y, &signal[pixel / pixels * self.width + first..][..columns]);
+            }
+            Then::Apply(Activation::Silu) => y.iter_mut().for_each(|y| *y = silu(*y)),
+            Then::Apply(Activation::Gelu) => y.iter_mut().for_each(|y| *y = gelu(*y)),
+            Then::Apply(Activation::QuickGelu) => y.iter_mut().for_each(|y| *y = quick_gelu(*y)),
+            Then::Apply(Activation::Relu) => y.iter_mut().for_each(|y| *y = y.max(0.0)),
+            Then::Geglu => {
+                let (values, gates) = y.split_at_mut(WIDTH / 2);
+                values.iter_mut().zip(gates).for_each(|(value, gate)| *value *= gelu(*gate));
+            }
+        }
+        self.write(at, &y, columns);
     }
 
     #[inline(always)]

@@ -12,13 +12,15 @@ use rayon::prelude::*;
 
 use super::band::{Band, Picture, cut};
 use super::cpu::{Block, Engine, Number, Piece, Strip, WIDTH};
-use super::finish::{Finisher, finish};
+use super::finish::{Finisher, Sums, finish};
 use super::weight::{BLOCK, Panels, Row, Sizes};
 
 /// Output pixels of one band, about.
 const PIXELS: usize = 512;
 /// Bytes of one band, about: it shares the second cache with a panel.
 const BYTES: usize = 640 << 10;
+/// Panels whose sums are kept until they are written together.
+const PANELS: usize = 8;
 /// Tasks for each thread, where there are enough bands and panels.
 const TASKS: usize = 4;
 
@@ -88,15 +90,15 @@ pub(super) fn exact(
             strips.clear();
             let run = Strip { left: units.start * picture.input, pixel: units.start, rows: units.len() };
             cut(&mut strips, engine.rows(), run, picture.step());
-            for panel in group {
-                pass.panel(picture.x, &strips, panel, panels.panel(panel), sums);
-            }
+            pass.blocks(&strips, group, sums, |panel, sums| {
+                pass.sums(picture.x, &strips, panels.panel(panel), sums);
+            });
             wide.strips = strips;
         } else {
             wide.gather(picture, units, engine.rows(), 0, &|from, to| to.copy_from_slice(from));
-            for panel in group {
-                pass.panel(wide.values(), &wide.strips, panel, panels.panel(panel), sums);
-            }
+            pass.blocks(&wide.strips, group, sums, |panel, sums| {
+                pass.sums(wide.values(), &wide.strips, panels.panel(panel), sums);
+            });
         }
     });
 }
@@ -120,9 +122,9 @@ pub(super) fn rounded(
             let Scratch { narrow, sums, .. } = scratch;
             let _session = engine.session();
             narrow.gather(picture, units, engine.rows(), slack, &|from, to| engine.narrow(from, to));
-            for panel in group {
-                pass.panel(narrow.values(), &narrow.strips, panel, panels.panel(panel), sums);
-            }
+            pass.blocks(&narrow.strips, group, sums, |panel, sums| {
+                pass.sums(narrow.values(), &narrow.strips, panels.panel(panel), sums);
+            });
         });
         return;
     }
@@ -133,10 +135,10 @@ pub(super) fn rounded(
         wide.gather(picture, units, engine.rows(), 0, &|from, to| {
             to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from).to_f32());
         });
-        for panel in group {
+        pass.blocks(&wide.strips, group, sums, |panel, sums| {
             widen(panels.panel(panel), widened);
-            pass.panel(wide.values(), &wide.strips, panel, widened, sums);
-        }
+            pass.sums(wide.values(), &wide.strips, widened, sums);
+        });
     });
 }
 
@@ -160,20 +162,33 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// All strips of a band with one panel, part by part of the inner dimension.
-    fn panel<T: Number>(
+    /// Sums of a few panels at a time by `fill`, then their finish, so that a row is written in long runs.
+    fn blocks(
         &self,
-        left: &[T],
         strips: &[Strip],
-        index: usize,
-        panel: &[Row<T::Line>],
+        panels: Range<usize>,
         sums: &mut Vec<Row<f32>>,
+        mut fill: impl FnMut(usize, &mut [Row<f32>]),
     ) {
-        let Self { engine, step, pieces, finisher } = *self;
-        let rows = engine.rows();
-        if sums.len() < strips.len() * rows {
-            sums.resize(strips.len() * rows, Row([0.0; WIDTH]));
+        let rows = self.engine.rows();
+        let pitch = strips.len() * rows;
+        if sums.len() < PANELS * pitch {
+            sums.resize(PANELS * pitch, Row([0.0; WIDTH]));
         }
+        for first in panels.clone().step_by(PANELS) {
+            let block = first..panels.end.min(first + PANELS);
+            for (panel, sums) in block.clone().zip(sums.chunks_mut(pitch)) {
+                fill(panel, sums);
+            }
+            for (index, strip) in strips.iter().enumerate() {
+                finish(self.finisher, *strip, block.clone(), Sums { rows: &sums[index * rows..], pitch });
+            }
+        }
+    }
+
+    /// The sums of all strips of a band with one panel, part by part of the inner dimension.
+    fn sums<T: Number>(&self, left: &[T], strips: &[Strip], panel: &[Row<T::Line>], sums: &mut [Row<f32>]) {
+        let Self { engine, step, pieces, .. } = *self;
         let mut from = 0;
         while from < pieces.len() {
             let mut to = from + 1;
@@ -182,16 +197,10 @@ impl Pass<'_> {
                 depth += pieces[to].depth;
                 to += 1;
             }
-            let last = to == pieces.len();
-            for (strips, sums) in strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * rows))
-            {
+            let strips = strips.chunks(engine.strips());
+            for (strips, sums) in strips.zip(sums.chunks_mut(engine.strips() * engine.rows())) {
                 let block = Block { left, step, strips, panel, pieces: &pieces[from..to], keep: from > 0 };
                 T::sums(engine, block, sums);
-                if last {
-                    for (strip, sums) in strips.iter().zip(sums.chunks(rows)) {
-                        finish(finisher, *strip, index, sums);
-                    }
-                }
             }
             from = to;
         }
