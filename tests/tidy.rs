@@ -94,7 +94,7 @@ fn rooms_import_only_from_lower_floors() {
                 match floor.get(room) {
                     Some(&other) if other < own || room == source.room => {}
                     Some(_) => {
-                        wrong.push(format!("src/{}:{number}: {} imports {room}", source.path, source.room))
+                        wrong.push(format!("src/{}:{number}: {} imports {room}", source.path, source.room));
                     }
                     None if room.is_empty() => {
                         wrong.push(format!(
@@ -196,7 +196,7 @@ fn every_room_has_a_short_readme() {
         match fs::read_to_string(folder.join("README.md")) {
             Ok(text) if text.lines().count() <= 30 => {}
             Ok(text) => {
-                wrong.push(format!("{}: {} lines, at most 30", folder.display(), text.lines().count()))
+                wrong.push(format!("{}: {} lines, at most 30", folder.display(), text.lines().count()));
             }
             Err(_) => wrong.push(format!("{}: no README.md", folder.display())),
         }

@@ -66,6 +66,8 @@ def export(unet: Path, text: Path, vae: Path, tokenizer: Path, out: Path) -> int
     scheduler = {k: v for k, v in dict(make_scheduler().config).items() if not k.startswith("_")}
     write_json(out / "scheduler" / "scheduler_config.json", {"_class_name": "DDIMScheduler", **scheduler})
     write_json(out / "model_index.json", MODEL_INDEX)
+    for f in out.rglob("*.safetensors"):
+        f.chmod(0o644)
     return sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
 
 

@@ -20,7 +20,7 @@ pub(crate) enum Curve {
     Exp,
     /// Log-SNR is Laplace distributed (arXiv 2407.03297).
     Laplace,
-    /// β is a logistic curve: GeoDiff.
+    /// β is a logistic curve: `GeoDiff`.
     Sigmoid,
 }
 

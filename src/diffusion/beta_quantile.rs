@@ -33,13 +33,13 @@ pub(crate) fn beta_quantile(p: f64, a: f64) -> f64 {
     (0.5 * (low + high)).exp()
 }
 
-/// I_x(a, a) for x ≤ ½.
+/// The regularised `I_x(a, a)` for x ≤ ½.
 fn share_below(x: f64, a: f64, log_beta: f64) -> f64 {
     let front = (a * x.ln() + a * (-x).ln_1p() - log_beta).exp() / a;
     front * continued_fraction(x, a)
 }
 
-/// The continued fraction of I_x(a, a), without its front factor.
+/// The continued fraction of `I_x(a, a)`, without its front factor.
 fn continued_fraction(x: f64, a: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let guard = |v: f64| if v.abs() < TINY { TINY } else { v };

@@ -4,6 +4,7 @@ use candle_core::{D, DType, Tensor};
 
 use super::Level;
 use super::mix::{divided, mix};
+use super::spacing::whole;
 use crate::error::Result;
 
 /// What a network was trained to say.
@@ -17,7 +18,7 @@ pub enum Prediction {
     V,
     /// ε − x₀, the velocity of a straight line (arXiv 2209.03003).
     Velocity,
-    /// F of the preconditioning x₀ = c_skip·x ± c_out·F (arXiv 2206.00364) eq. 7.
+    /// F of the preconditioning `x₀ = c_skip·x ± c_out·F` (arXiv 2206.00364) eq. 7.
     Edm {
         /// Standard deviation of the data.
         data: f64,
@@ -99,7 +100,11 @@ impl Lens {
 
 /// The noise that explains the rest of `x`: (x − α·x₀) / σ.
 pub(crate) fn explain(clean: &Tensor, x: &Tensor, at: &Level) -> Result<Tensor> {
-    mix(&[(1.0 / at.sigma, x), (-at.alpha / at.sigma, clean)])
+    if at.sigma == 0.0 {
+        // The weighted sum says what is wrong.
+        return mix(&[(f64::INFINITY, x)]);
+    }
+    divided(&mix(&[(1.0, x), (-at.alpha, clean)])?, at.sigma)
 }
 
 /// The slope of the exploding and of the straight process: (x − x₀) / σ.
@@ -122,7 +127,7 @@ fn threshold(clean: &Tensor, ratio: f64, most: f64) -> Result<Tensor> {
         row.sort_by(f32::total_cmp);
         let place = ratio * (row.len() - 1) as f64;
         let low = place.floor();
-        let (a, b) = (row[low as usize], row[(low as usize + 1).min(row.len() - 1)]);
+        let (a, b) = (row[whole(low)], row[(whole(low) + 1).min(row.len() - 1)]);
         let quantile = f64::from(a) + (place - low) * f64::from(b - a);
         limits.push(quantile.max(1.0).min(most) as f32);
     }

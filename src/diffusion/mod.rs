@@ -16,6 +16,8 @@ mod beta;
 mod beta_quantile;
 mod brownian;
 mod class;
+#[cfg(test)]
+mod gaussian;
 mod guidance;
 mod lens;
 mod mix;
@@ -26,6 +28,7 @@ mod reader;
 mod recipe;
 mod sampler;
 mod schedule;
+mod seed_sequence;
 mod settings;
 mod spacing;
 mod torch_rng;

@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
+use super::spacing;
+
 use crate::error::{Code, Error, Result};
 
 /// The keys of one configuration, read for one class.
@@ -68,7 +70,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn whole(&self, key: &str, default: usize, range: RangeInclusive<usize>) -> Result<usize> {
         let Some(value) = self.value(key) else { return Ok(default) };
         let whole =
-            value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0).map(|n| n as usize);
+            value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0).map(spacing::whole);
         match whole {
             Some(whole) if range.contains(&whole) => Ok(whole),
             _ => Err(self.refuse(

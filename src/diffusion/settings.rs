@@ -47,27 +47,13 @@ impl Settings {
         let Some(keys) = config.as_object() else {
             return Err(Error::new(Code::ConfigInvalid, "a scheduler configuration must be a JSON object"));
         };
-        let name = match (class, keys.get("_class_name").and_then(Value::as_str)) {
-            (Some(class), _) | (None, Some(class)) => class,
-            (None, None) => {
-                return Err(Error::new(
-                    Code::ConfigInvalid,
-                    "a scheduler configuration must name its _class_name",
-                ));
-            }
+        let Some(name) = class.or_else(|| keys.get("_class_name").and_then(Value::as_str)) else {
+            return Err(Error::new(
+                Code::ConfigInvalid,
+                "a scheduler configuration must name its _class_name",
+            ));
         };
         Self::of(Class::read(name)?, keys.clone())
-    }
-
-    /// Reads the text of a `scheduler_config.json`, in which Python may have written `-Infinity`.
-    ///
-    /// # Errors
-    /// As [`Settings::read`], and `config_invalid` where the text is not JSON.
-    pub fn parse(text: &str) -> Result<Self> {
-        let config: Value = serde_json::from_str(&quoted(text)).map_err(|e| {
-            Error::new(Code::ConfigInvalid, "the scheduler configuration is not JSON").because(e)
-        })?;
-        Self::read(None, &config)
     }
 
     /// Reads the keys for a class.
@@ -116,7 +102,7 @@ impl Settings {
     /// The shift of a straight schedule and whether μ takes its place.
     pub(crate) fn flow_shift(&self) -> Option<(f64, bool)> {
         match &self.schedule {
-            Schedule::Flow(flow) => Some((flow.shift, flow.dynamic)),
+            Schedule::Flow(flow) => Some((flow.shift, flow.is_dynamic())),
             Schedule::Solver(solver) => solver.shift(),
             _ => None,
         }
@@ -126,6 +112,7 @@ impl Settings {
     pub fn mu(&self, tokens: usize) -> Option<f64> {
         match &self.schedule {
             Schedule::Flow(flow) => flow.mu(tokens),
+            Schedule::Solver(solver) => solver.mu(tokens),
             _ => None,
         }
     }
@@ -137,9 +124,8 @@ impl Settings {
     /// class does not have; `config_invalid` where the walk would leave the training steps.
     pub fn walk(&self, steps: usize, options: &Options) -> Result<Walk> {
         let steps = match (&options.timesteps, &options.sigmas) {
-            (Some(given), _) => given.len(),
             (None, Some(given)) if self.class == Class::Euler => given.len().saturating_sub(1),
-            (None, Some(given)) => given.len(),
+            (Some(given), _) | (None, Some(given)) => given.len(),
             (None, None) => steps,
         };
         if steps == 0 || steps > MOST_STEPS {
@@ -156,43 +142,11 @@ impl Settings {
     }
 }
 
-/// Puts the words that Python writes for numbers without end into quotes.
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let (mut rest, mut inside) = (text, false);
-    while let Some(c) = rest.chars().next() {
-        if !inside && let Some(word) = ["-Infinity", "Infinity", "NaN"].iter().find(|w| rest.starts_with(**w))
-        {
-            out.extend(["\"", word, "\""]);
-            rest = &rest[word.len()..];
-            continue;
-        }
-        let escaped = inside && c == '\\';
-        inside ^= c == '"';
-        let length =
-            if escaped { 1 + rest[1..].chars().next().map_or(0, char::len_utf8) } else { c.len_utf8() };
-        out.push_str(&rest[..length]);
-        rest = &rest[length..];
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn python_json_is_read() {
-        let settings = Settings::parse(
-            r#"{"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": -Infinity, "x": "a \"-Infinity"}"#,
-        )
-        .unwrap();
-        assert_eq!(settings.class(), Class::DpmMultistep);
-        assert_eq!(settings.config()["x"], "a \"-Infinity");
-        assert_eq!(Settings::parse("{").unwrap_err().code, Code::ConfigInvalid);
-    }
 
     #[test]
     fn wrong_settings_are_refused_by_name() {

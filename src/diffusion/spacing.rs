@@ -16,6 +16,19 @@ pub(crate) fn single(x: f64) -> f64 {
     f64::from(x as f32)
 }
 
+/// The whole number that an index or a count, carried as `f64`, stands for; zero below zero.
+#[expect(clippy::cast_sign_loss, reason = "the sign is cut off before")]
+pub(crate) fn whole(x: f64) -> usize {
+    x.max(0.0) as usize
+}
+
+/// Changes every value in place.
+pub(crate) fn each(values: &mut [f64], change: impl Fn(f64) -> f64) {
+    for value in values {
+        *value = change(*value);
+    }
+}
+
 /// `numpy.linspace`: `n` values from `start` to `end`, both included.
 pub(crate) fn linspace(start: f64, end: f64, n: usize) -> Vec<f64> {
     if n == 1 {
@@ -35,7 +48,7 @@ pub(crate) fn interpolate(table: &[f64], at: f64) -> f64 {
         return table[last];
     }
     let low = at.floor();
-    let index = low as usize;
+    let index = whole(low);
     (table[index + 1] - table[index]) * (at - low) + table[index]
 }
 
@@ -79,7 +92,7 @@ pub(crate) fn solver_steps(spacing: Spacing, n: usize, train: usize, last: usize
 /// `round(arange(from, 0, −stride)) − 1`.
 fn trailing(from: f64, stride: f64, n: usize) -> Vec<f64> {
     let delta = (from - stride) - from;
-    let count = ((from / stride).ceil() as usize).min(n);
+    let count = whole((from / stride).ceil()).min(n);
     (0..count).map(|i| (from + i as f64 * delta).round_ties_even() - 1.0).collect()
 }
 

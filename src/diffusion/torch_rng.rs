@@ -71,7 +71,7 @@ impl TorchRng {
 
     /// As `torch.randint(0, below)`.
     pub fn randint(&mut self, below: u64, count: usize) -> Vec<u64> {
-        let small = below <= u64::from(u32::MAX);
+        let small = u32::try_from(below).is_ok();
         let mut draw = || if small { u64::from(self.word()) } else { self.double_word() };
         (0..count).map(|_| draw() % below.max(1)).collect()
     }
@@ -133,7 +133,7 @@ impl TorchRng {
             return self.randn(count);
         }
         let mut values: Vec<f32> = (0..count / 16).flat_map(|_| self.randn(16)).collect();
-        if count % 16 != 0 {
+        if !count.is_multiple_of(16) {
             values.resize(count, 0.0);
             let tail = self.randn(16);
             values[count - 16..].copy_from_slice(&tail);
@@ -160,7 +160,7 @@ impl TorchRng {
             }
         };
         values.chunks_exact_mut(16).for_each(turn);
-        if count % 16 != 0 {
+        if !count.is_multiple_of(16) {
             let last = &mut values[count - 16..];
             last.iter_mut().for_each(|value| *value = uniform(self));
             turn(last);

@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use super::lens::Lens;
 use super::mix::mix;
 use super::sampler::Route;
-use super::spacing::single;
+use super::spacing::{single, whole};
 use crate::error::{Error, Result};
 
 /// One level of noise, where `x = alpha·x₀ + sigma·ε`, as one call of the network meets it.
@@ -119,7 +119,7 @@ impl Options {
             ("original_steps", self.original_steps.is_some()),
             ("strength", self.strength.is_some()),
         ];
-        for (name, _) in given.iter().filter(|(name, given)| *given && !has.contains(name)) {
+        if let Some((name, _)) = given.iter().find(|(name, given)| *given && !has.contains(name)) {
             return Err(Error::argument(name, format!("{class} has no {name}")).hint(if has.is_empty() {
                 "it takes no options".into()
             } else {
@@ -254,9 +254,11 @@ impl Walk {
     pub fn noised(&self, clean: &Tensor, noise: &Tensor, step: usize) -> Result<Tensor> {
         let Some(level) = self.levels.get(step) else { return Ok(clean.clone()) };
         let (alpha, sigma) = match &self.noising {
+            // Where a step calls twice, a picture is noised to the step's end, not to its middle.
+            None if self.calls_per_step == 2 => (level.alpha, self.sigmas.get(step).copied().unwrap_or(0.0)),
             None => (level.alpha, level.sigma),
             Some(table) => {
-                let share = table.get(level.time as usize).copied().unwrap_or(1.0);
+                let share = table.get(whole(level.time)).copied().unwrap_or(1.0);
                 (share.sqrt(), (1.0 - share).sqrt())
             }
         };

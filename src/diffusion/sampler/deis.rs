@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::{Node, Trip};
 use crate::diffusion::lens::explain;
 use crate::diffusion::mix::mix;
+use crate::diffusion::spacing::single;
 use crate::error::Result;
 
 /// The numbers of a DEIS walk.
@@ -34,7 +35,7 @@ pub(crate) fn deis(trip: &mut Trip<'_, '_>, mut x: Tensor, plan: &Deis) -> Resul
         let rho = |back: usize| (plan.nodes[call - back].sigma / plan.nodes[call - back].alpha) as f32;
         let end = (to.sigma / to.alpha) as f32;
         let shares = match order {
-            1 => vec![-to.sigma * Node::growth32(Node::gain32(from, to)) / to.alpha],
+            1 => vec![-single(to.sigma) * Node::growth32(Node::gain32(from, to))],
             2 => {
                 let pair = |b, c| second(end, b, c) - second(rho(0), b, c);
                 vec![pair(rho(0), rho(1)), pair(rho(1), rho(0))]
@@ -49,7 +50,8 @@ pub(crate) fn deis(trip: &mut Trip<'_, '_>, mut x: Tensor, plan: &Deis) -> Resul
             }
         };
         let mut terms = vec![(to.alpha / from.alpha, &x)];
-        terms.extend(shares.into_iter().map(|share| to.alpha * share).zip(&known));
+        let unit = if order == 1 { 1.0 } else { to.alpha };
+        terms.extend(shares.into_iter().map(|share| unit * share).zip(&known));
         let next = mix(&terms)?;
         x = trip.arrive(call, next, Some(&clean))?;
     }

@@ -8,6 +8,7 @@ use candle_core::Tensor;
 use super::{Node, Trip};
 use crate::diffusion::lens::Prediction;
 use crate::diffusion::mix::mix;
+use crate::diffusion::spacing::whole;
 use crate::error::{Code, Error, Result};
 
 /// The numbers of a PNDM walk.
@@ -89,7 +90,7 @@ impl Pndm {
         if time < 0.0 {
             return Ok(self.beyond);
         }
-        self.alphas.get(time as usize).copied().ok_or_else(|| {
+        self.alphas.get(whole(time)).copied().ok_or_else(|| {
             Error::new(
                 Code::ConfigInvalid,
                 format!("the walk visits training step {time}, which does not exist"),

@@ -126,7 +126,7 @@ impl Step<'_> {
                     }
                     polynomial = product;
                 }
-                let moments = polynomial.iter().enumerate();
+                let moments = (0..).zip(&polynomial);
                 let sum: f64 = moments.map(|(k, c)| c * moment(k, start - end, self.slope(rate))).sum();
                 // e^(rate·λ)·e^(−τ²·λ_end) = e^(λ_end)·e^(rate·u); e^(−λ) = e^(−λ_end)·e^(−u).
                 sum * if self.plan.data { end.exp() } else { (-end).exp() }
@@ -152,12 +152,12 @@ impl Step<'_> {
 }
 
 /// ∫ u^k·e^(a·u) du from `start` (below zero) to 0.
-fn moment(k: usize, start: f64, a: f64) -> f64 {
+fn moment(k: u32, start: f64, a: f64) -> f64 {
     if k == 0 {
         return -(a * start).exp_m1() / a;
     }
     // By parts; the boundary at zero vanishes.
-    -(start.powi(k as i32) * (a * start).exp()) / a - k as f64 / a * moment(k - 1, start, a)
+    -(start.powi(k.cast_signed()) * (a * start).exp()) / a - f64::from(k) / a * moment(k - 1, start, a)
 }
 
 #[cfg(test)]
@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn moments_are_integrals() {
-        for (k, a) in [(0, 1.0), (1, 2.0), (2, -1.0), (3, 2.0)] {
+        for (k, a) in [(0u32, 1.0), (1, 2.0), (2, -1.0), (3, 2.0)] {
             let steps = 20_000;
             let sum: f64 = (0..steps)
                 .map(|i| {
                     let u = -0.7 * (f64::from(i) + 0.5) / f64::from(steps);
-                    u.powi(k as i32) * (a * u).exp() * 0.7 / f64::from(steps)
+                    u.powi(k.cast_signed()) * (a * u).exp() * 0.7 / f64::from(steps)
                 })
                 .sum();
             assert!((moment(k, -0.7, a) - sum).abs() < 1e-8, "{k} {a}");

@@ -1,4 +1,4 @@
-//! UniPC: a predictor, and a corrector that costs no further call.
+//! `UniPC`: a predictor, and a corrector that costs no further call.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::{Node, Trip};
 use crate::diffusion::mix::mix;
 use crate::error::{Error, Result};
 
-/// The numbers of a UniPC walk.
+/// The numbers of a `UniPC` walk.
 #[derive(Debug, Clone)]
 pub(crate) struct UniPc {
     /// Whether the clean estimate is extrapolated, or the noise.
@@ -141,19 +141,18 @@ impl<'a> Span<'a> {
 fn solve(places: &[f64], right: &[f64]) -> Result<Vec<f64>> {
     let n = places.len();
     let mut rows: Vec<Vec<f64>> =
-        (0..n).map(|i| places.iter().map(|r| r.powi(i as i32)).chain([right[i]]).collect()).collect();
+        (0..).zip(right).map(|(i, b)| places.iter().map(|r| r.powi(i)).chain([*b]).collect()).collect();
     for column in 0..n {
         let pivot = (column..n).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()));
         let Some(pivot) = pivot.filter(|&p| rows[p][column].abs() > 0.0) else {
             return Err(Error::internal("two levels of the walk coincide"));
         };
         rows.swap(column, pivot);
-        for row in 0..n {
-            if row != column {
-                let factor = rows[row][column] / rows[column][column];
-                for k in column..=n {
-                    rows[row][k] -= factor * rows[column][k];
-                }
+        let chosen = rows[column].clone();
+        for (_, row) in rows.iter_mut().enumerate().filter(|(row, _)| *row != column) {
+            let factor = row[column] / chosen[column];
+            for (value, pivot) in row.iter_mut().zip(&chosen) {
+                *value -= factor * pivot;
             }
         }
     }
@@ -167,8 +166,8 @@ mod tests {
     #[test]
     fn the_order_conditions_are_solved() {
         let shares = solve(&[-1.5, -0.5, 1.0], &[0.2, 0.4, 0.1]).unwrap();
-        for (i, want) in [0.2, 0.4, 0.1].iter().enumerate() {
-            let got: f64 = [-1.5f64, -0.5, 1.0].iter().zip(&shares).map(|(r, s)| r.powi(i as i32) * s).sum();
+        for (i, want) in [(0, 0.2), (1, 0.4), (2, 0.1)] {
+            let got: f64 = [-1.5f64, -0.5, 1.0].iter().zip(&shares).map(|(r, s)| r.powi(i) * s).sum();
             assert!((got - want).abs() < 1e-12);
         }
         assert!(solve(&[1.0, 1.0], &[0.0, 1.0]).is_err());

@@ -7,15 +7,47 @@ use crate::diffusion::lens::{Bound, Lens, Prediction};
 use crate::diffusion::ramp::{Ramp, Shift, ramp, stretch};
 use crate::diffusion::reader::Reader;
 use crate::diffusion::sampler::{Fresh, Route, Stride};
-use crate::diffusion::spacing::{linspace, single};
+use crate::diffusion::spacing::{each, linspace, single};
 use crate::diffusion::walk::{Level, Options, Walk};
 use crate::error::{Error, Result};
 
 /// How μ grows with the size of the picture.
 #[derive(Debug, Clone, Copy)]
-struct Growth {
+pub(crate) struct Growth {
     least: (f64, f64),
     most: (f64, f64),
+}
+
+impl Growth {
+    /// Reads two sizes and the μ of each.
+    pub(crate) fn read(reader: Reader<'_>) -> Result<Self> {
+        let size = |key, default| reader.number(key, default, 0.0..=1e9);
+        let mu = |key, default| reader.number(key, default, -20.0..=20.0);
+        Ok(Self {
+            least: (size("base_image_seq_len", 256.0)?, mu("base_shift", 0.5)?),
+            most: (size("max_image_seq_len", 4096.0)?, mu("max_shift", 1.15)?),
+        })
+    }
+
+    /// μ for a picture of `tokens` tokens, on the line between the two sizes.
+    ///
+    /// # Source
+    /// `black-forest-labs/flux src/flux/sampling.py` `get_lin_function`, Apache-2.0.
+    pub(crate) fn mu(self, tokens: usize) -> f64 {
+        let slope = (self.most.1 - self.least.1) / (self.most.0 - self.least.0);
+        slope * (tokens as f64 - self.least.0) + self.least.1
+    }
+}
+
+/// What moves the levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moving {
+    /// The factor of the configuration.
+    Factor,
+    /// e^μ, where μ depends on the size of the picture.
+    Exponential,
+    /// μ itself.
+    Linear,
 }
 
 /// A schedule of the straight process.
@@ -25,9 +57,7 @@ pub(crate) struct Flow {
     train: usize,
     /// The factor by which levels move towards the noisy end.
     pub(crate) shift: f64,
-    /// Whether μ takes the place of the factor.
-    pub(crate) dynamic: bool,
-    linear: bool,
+    moving: Moving,
     growth: Growth,
     invert: bool,
     terminal: Option<f64>,
@@ -46,23 +76,15 @@ impl Flow {
         if class == Class::FlowLcm {
             reader.absent("scale_factors")?;
         }
+        let modes = [("exponential", Moving::Exponential), ("linear", Moving::Linear)];
+        let mode = reader.choice("time_shift_type", &modes)?;
         let terminal = if plain { None } else { reader.maybe("shift_terminal", 0.0..=0.999)? };
         Ok(Self {
             class,
             train,
             shift: reader.number("shift", 1.0, 1e-6..=1e4)?,
-            dynamic: flag("use_dynamic_shifting")?,
-            linear: reader.choice("time_shift_type", &[("exponential", false), ("linear", true)])?,
-            growth: Growth {
-                least: (
-                    reader.number("base_image_seq_len", 256.0, 0.0..=1e9)?,
-                    reader.number("base_shift", 0.5, -20.0..=20.0)?,
-                ),
-                most: (
-                    reader.number("max_image_seq_len", 4096.0, 0.0..=1e9)?,
-                    reader.number("max_shift", 1.15, -20.0..=20.0)?,
-                ),
-            },
+            moving: if flag("use_dynamic_shifting")? { mode } else { Moving::Factor },
+            growth: Growth::read(reader)?,
             invert: flag("invert_sigmas")?,
             terminal: terminal.filter(|terminal| *terminal > 0.0),
             ramp: if plain { Ramp::Training } else { read_ramp(class, reader)? },
@@ -72,14 +94,14 @@ impl Flow {
         })
     }
 
-    /// μ for a picture of `tokens` tokens, on the line between the two sizes of the configuration.
-    ///
-    /// # Source
-    /// `black-forest-labs/flux src/flux/sampling.py` `get_lin_function`, Apache-2.0.
+    /// Whether μ takes the place of the factor.
+    pub(crate) fn is_dynamic(&self) -> bool {
+        self.moving != Moving::Factor
+    }
+
+    /// μ for a picture of `tokens` tokens, where the levels depend on its size.
     pub(crate) fn mu(&self, tokens: usize) -> Option<f64> {
-        let Growth { least, most } = self.growth;
-        let slope = (most.1 - least.1) / (most.0 - least.0);
-        self.dynamic.then_some(slope * (tokens as f64 - least.0) + least.1)
+        self.is_dynamic().then(|| self.growth.mu(tokens))
     }
 
     /// Plans a walk of `n` steps.
@@ -101,7 +123,7 @@ impl Flow {
             None => sigmas.iter().map(|sigma| single(sigma * self.train as f64)).collect(),
         };
         if self.invert {
-            sigmas.iter_mut().for_each(|sigma| *sigma = single(1.0 - *sigma));
+            each(&mut sigmas, |sigma| single(1.0 - sigma));
             times = sigmas.iter().map(|sigma| single(sigma * self.train as f64)).collect();
         }
         let end = if self.invert { 1.0 } else { 0.0 };
@@ -114,20 +136,20 @@ impl Flow {
     }
 
     fn sigmas(&self, n: usize, options: &Options) -> Result<Vec<f64>> {
-        let shift = match (self.dynamic, options.mu) {
-            (false, None) => Shift::Factor(self.shift),
-            (false, Some(_)) => {
+        let shift = match (self.moving, options.mu) {
+            (Moving::Factor, None) => Shift::Factor(self.shift),
+            (Moving::Factor, Some(_)) => {
                 return Err(Error::argument(
                     "mu",
                     "mu is for schedules with use_dynamic_shifting, which this is not",
                 ));
             }
-            (true, None) => {
+            (_, None) => {
                 return Err(Error::argument("mu", "this schedule has use_dynamic_shifting and needs mu")
                     .hint("it follows from the size of the picture"));
             }
-            (true, Some(mu)) if self.linear => Shift::Linear(mu),
-            (true, Some(mu)) => Shift::Exponential(mu),
+            (Moving::Linear, Some(mu)) => Shift::Linear(mu),
+            (Moving::Exponential, Some(mu)) => Shift::Exponential(mu),
         };
         let mut sigmas: Vec<f64> = match (&options.sigmas, &options.timesteps) {
             (Some(sigmas), Some(times)) if sigmas.len() != times.len() => {
@@ -139,7 +161,7 @@ impl Flow {
                 let train = self.train as f64;
                 let once = |sigma: f64| {
                     let sigma = single(sigma);
-                    if self.dynamic { sigma } else { single(Shift::Factor(self.shift).apply(sigma)) }
+                    if self.is_dynamic() { sigma } else { single(Shift::Factor(self.shift).apply(sigma)) }
                 };
                 linspace(once(1.0) * train, once(1.0 / train) * train, n).iter().map(|t| t / train).collect()
             }
@@ -147,13 +169,13 @@ impl Flow {
         if sigmas.len() != n {
             return Err(Error::argument("sigmas", format!("{} sigmas for {n} steps", sigmas.len())));
         }
-        sigmas.iter_mut().for_each(|sigma| *sigma = shift.apply(*sigma));
+        each(&mut sigmas, |sigma| shift.apply(sigma));
         if let Some(terminal) = self.terminal {
             stretch(&mut sigmas, terminal);
         }
         let ends = (self.high.unwrap_or(sigmas[0]), self.low.unwrap_or(sigmas[n - 1]));
         let mut sigmas = ramp(self.ramp, ends.0, ends.1, n).unwrap_or(sigmas);
-        sigmas.iter_mut().for_each(|sigma| *sigma = single(*sigma));
+        each(&mut sigmas, single);
         Ok(sigmas)
     }
 

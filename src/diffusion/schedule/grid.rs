@@ -97,10 +97,9 @@ pub(crate) fn read_ramp(class: Class, reader: Reader<'_>) -> Result<Ramp> {
     let lu = class == Class::DpmMultistep && reader.flag("use_lu_lambdas", false)?;
     match (&chosen[..], lu) {
         ([], false) => Ok(Ramp::Training),
-        ([], true) => Ok(Ramp::Lu),
         // The reference looks at Karras first, then at Lu.
         ([(_, Ramp::Karras)], _) => Ok(Ramp::Karras),
-        ([_], true) => Ok(Ramp::Lu),
+        ([] | [_], true) => Ok(Ramp::Lu),
         ([(_, kind)], false) => Ok(*kind),
         ([.., (key, _)], _) => Err(reader.refuse(
             key,

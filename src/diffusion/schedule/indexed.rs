@@ -9,7 +9,7 @@ use crate::diffusion::class::Class;
 use crate::diffusion::lens::{Bound, Lens, Prediction};
 use crate::diffusion::reader::Reader;
 use crate::diffusion::sampler::{Fresh, Pndm, Route, Stride};
-use crate::diffusion::spacing::{Spacing, linspace, single, steps};
+use crate::diffusion::spacing::{Spacing, linspace, single, steps, whole};
 use crate::diffusion::walk::{Level, Options, Walk};
 use crate::error::{Code, Error, Result};
 
@@ -139,7 +139,7 @@ impl Indexed {
         if time < 0.0 {
             return Ok(self.beyond);
         }
-        self.alphas.get(time as usize).copied().ok_or_else(|| {
+        self.alphas.get(whole(time)).copied().ok_or_else(|| {
             Error::new(
                 Code::ConfigInvalid,
                 format!(
@@ -154,6 +154,12 @@ impl Indexed {
 
     fn times(&self, n: usize, options: &Options) -> Result<Vec<f64>> {
         if let Some(times) = &options.timesteps {
+            if options.strength.is_some() || options.original_steps.is_some() {
+                return Err(Error::argument(
+                    "timesteps",
+                    "timesteps leave nothing to choose by strength or original steps",
+                ));
+            }
             return Ok(times.iter().map(|time| time.trunc()).collect());
         }
         match self.class {
@@ -172,7 +178,7 @@ impl Indexed {
     fn distilled_times(&self, n: usize, options: &Options) -> Result<Vec<f64>> {
         let strength = options.strength.unwrap_or(1.0);
         let mut teacher: Vec<f64> = match (self.class, options.original_steps) {
-            (Class::Tcd, Some(_)) => (0..(self.train as f64 * strength) as usize).map(|t| t as f64).collect(),
+            (Class::Tcd, Some(_)) => (0..whole(self.train as f64 * strength)).map(|t| t as f64).collect(),
             (_, chosen) => {
                 let original = chosen.unwrap_or(self.original_steps);
                 if original == 0 || original > self.train {
@@ -182,7 +188,7 @@ impl Indexed {
                     ));
                 }
                 let stride = (self.train / original) as f64;
-                (1..=(original as f64 * strength) as usize).map(|i| i as f64 * stride - 1.0).collect()
+                (1..=whole(original as f64 * strength)).map(|i| i as f64 * stride - 1.0).collect()
             }
         };
         if n > teacher.len() {
@@ -193,7 +199,7 @@ impl Indexed {
         }
         teacher.reverse();
         let places = linspace(0.0, teacher.len() as f64, n + 1);
-        Ok(places[..n].iter().map(|place| teacher[place.floor() as usize]).collect())
+        Ok(places[..n].iter().map(|place| teacher[whole(place.floor())]).collect())
     }
 
     /// The first levels of PNDM are visited twice, or four times by its Runge-Kutta beginning.

@@ -28,14 +28,11 @@ impl Ipndm {
     /// Plans a walk of `n` steps.
     pub(crate) fn walk(&self, n: usize, options: &Options) -> Result<Walk> {
         options.check(Class::Ipndm.as_str(), &[])?;
-        let sigmas: Vec<f64> = match &self.trained {
-            Some(trained) => trained.iter().map(|&beta| single(beta)).collect(),
-            None => {
-                let mut places = linspace32(1.0, 0.0, n + 1);
-                places[n] = 0.0;
-                let sine = |place: f64| single(single(single(place * PI) / 2.0).sin());
-                places.into_iter().map(|place| single(sine(place) * sine(place))).collect()
-            }
+        let sigmas: Vec<f64> = if let Some(trained) = &self.trained {
+            trained.iter().map(|&beta| single(beta)).collect()
+        } else {
+            let sine = |place: f64| single(single(single(place * PI) / 2.0).sin());
+            linspace32(1.0, 0.0, n + 1).into_iter().map(|place| single(sine(place) * sine(place))).collect()
         };
         if sigmas.len() != n + 1 {
             return Err(Error::argument(

@@ -8,7 +8,7 @@ use crate::diffusion::lens::{Bound, Lens, Prediction};
 use crate::diffusion::ramp::{Ramp, at_step};
 use crate::diffusion::reader::Reader;
 use crate::diffusion::sampler::{Fresh, Hop, Lms, Route, Stride};
-use crate::diffusion::spacing::{Spacing, single, steps};
+use crate::diffusion::spacing::{Spacing, each, single, steps};
 use crate::diffusion::walk::{Level, Options, Walk};
 use crate::error::{Error, Result};
 
@@ -52,7 +52,7 @@ impl Scaled {
             && reader.choice("timestep_type", &[("discrete", false), ("continuous", true)])?
             && prediction == V;
         let seed = if class == Class::DpmSde && reader.has("noise_sampler_seed") {
-            Some(reader.number("noise_sampler_seed", 0.0, 0.0..=9.0e15)? as u64)
+            Some(reader.whole("noise_sampler_seed", 0, 0..=usize::MAX)? as u64)
         } else {
             None
         };
@@ -131,7 +131,7 @@ impl Scaled {
             None => steps(self.spacing, n, grid.train, self.offset, false),
         };
         if self.class != Class::DpmSde {
-            times.iter_mut().for_each(|time| *time = single(*time));
+            each(&mut times, single);
         }
         let mut sigmas: Vec<f64> = if self.log_linear {
             let (low, high) = (grid.sigmas[0].ln(), grid.sigmas[grid.sigmas.len() - 1].ln());
@@ -142,12 +142,12 @@ impl Scaled {
         if let Some(ramped) = grid.ramped(sigmas[0], sigmas[sigmas.len() - 1], n) {
             times = ramped.iter().map(|&sigma| grid.clock.at(sigma)).collect();
             if matches!(self.class, Class::Kdpm2 | Class::Kdpm2Ancestral) && grid.ramp == Ramp::Karras {
-                times.iter_mut().for_each(|time| *time = time.round_ties_even());
+                each(&mut times, f64::round_ties_even);
             }
             sigmas = ramped;
         }
         sigmas.push(if self.ends_at_lowest { grid.sigmas[0] } else { 0.0 });
-        sigmas.iter_mut().for_each(|sigma| *sigma = single(*sigma));
+        each(&mut sigmas, single);
         if self.continuous {
             times = sigmas[..sigmas.len() - 1].iter().map(|&sigma| self.heard(sigma)).collect();
         }
@@ -206,7 +206,7 @@ impl Scaled {
             Class::Kdpm2Ancestral => ancestral(sigmas[i], sigmas[i + 1]),
             _ => (sigmas[i + 1], 0.0),
         };
-        let middle = |sigmas: &[f64], i: usize| single((sigmas[i] * target(sigmas, i).0).sqrt());
+        let middle = |sigmas: &[f64], i: usize| half_way(sigmas[i], target(sigmas, i).0);
         let mut walk =
             self.doubled(table, |sigmas, i| (middle(sigmas, i), self.grid.clock.at(middle(sigmas, i))));
         let hops = (0..times.len())
@@ -249,6 +249,12 @@ pub(crate) fn euler_route(sigmas: &[f64], n: usize, options: &Options) -> Route 
         Some(churn) if churn.amount > 0.0 => Route::Churned { sigmas: sigmas.to_vec(), churn },
         _ => Route::strides((0..n).map(|i| Stride::fall(sigmas[i], sigmas[i + 1])).collect()),
     }
+}
+
+/// Half-way in ln σ, by way of single precision logarithms: the Brownian path is so rough that the last digit shows.
+fn half_way(from: f64, to: f64) -> f64 {
+    let (from, to) = (single(from.ln()), single(to.ln()));
+    single(single(from + single(0.5 * single(to - from))).exp())
 }
 
 /// To which level to go down, and how much fresh noise leads back up to `to`.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::flow::Growth;
 use super::grid::{Grid, betas};
 use super::{prediction, thresholding, training_steps};
 use crate::diffusion::beta::{Curve, ZeroSnr};
@@ -10,9 +11,20 @@ use crate::diffusion::lens::{Lens, Prediction};
 use crate::diffusion::ramp::{Ramp, Shift, at_step, stretch};
 use crate::diffusion::reader::Reader;
 use crate::diffusion::sampler::{Algorithm, Deis, Multistep, Node, Route, SaSolver, UniPc};
-use crate::diffusion::spacing::{Spacing, linspace, single, solver_steps};
+use crate::diffusion::spacing::{Spacing, each, linspace, single, solver_steps, whole};
 use crate::diffusion::walk::{Level, Options, Walk};
 use crate::error::{Error, Result};
+
+/// Where a walk ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At σ = 0.
+    Zero,
+    /// At the lowest σ.
+    Lowest,
+}
+
+const ENDS: &[(&str, End)] = &[("zero", End::Zero), ("sigma_min", End::Lowest)];
 
 /// How a multistep solver orders its steps.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +34,7 @@ pub(crate) struct Dpm {
     order: usize,
     lower_order_final: bool,
     euler_at_final: bool,
-    ends_at_zero: bool,
+    end: End,
 }
 
 impl Dpm {
@@ -43,10 +55,10 @@ impl Dpm {
             order: reader.whole("solver_order", 2, 1..=3)?,
             lower_order_final: reader.flag("lower_order_final", class != Class::DpmSinglestep)?,
             euler_at_final: class != Class::DpmSinglestep && reader.flag("euler_at_final", false)?,
-            ends_at_zero: reader.choice("final_sigmas_type", &[("zero", true), ("sigma_min", false)])?,
+            end: reader.choice("final_sigmas_type", ENDS)?,
         };
         let is_noise = matches!(dpm.algorithm, Noise | NoiseSde);
-        if is_noise && dpm.ends_at_zero {
+        if is_noise && dpm.end == End::Zero {
             return Err(reader.refuse("final_sigmas_type", "must be sigma_min for this algorithm_type"));
         }
         if dpm.order == 3 && (dpm.algorithm == NoiseSde || class.is_edm() && dpm.algorithm == DataSde) {
@@ -60,7 +72,7 @@ impl Dpm {
         let n = nodes.len() - 1;
         let few = self.lower_order_final && n < 15;
         let cap = |i: usize| {
-            if i + 1 == n && (self.euler_at_final || few || self.ends_at_zero) {
+            if i + 1 == n && (self.euler_at_final || few || self.end == End::Zero) {
                 1
             } else if i + 2 == n && few {
                 self.order.min(2)
@@ -77,7 +89,7 @@ impl Dpm {
     /// `LuChengTHU/dpm-solver dpm_solver_pytorch.py` `get_orders_and_timesteps_for_singlestep_solver`, MIT.
     fn plan_single(&self, nodes: Vec<Node>) -> Multistep {
         let n = nodes.len() - 1;
-        let lower = self.lower_order_final || !n.is_multiple_of(self.order) || self.ends_at_zero;
+        let lower = self.lower_order_final || !n.is_multiple_of(self.order) || self.end == End::Zero;
         let mut orders: Vec<usize> = (0..n).map(|i| i % self.order + 1).collect();
         let rest = n % self.order;
         if lower && n > 0 {
@@ -86,7 +98,7 @@ impl Dpm {
                 _ => {}
             }
         }
-        if self.ends_at_zero && n > 0 {
+        if self.end == End::Zero && n > 0 {
             orders[n - 1] = 1;
         }
         Multistep { algorithm: self.algorithm, heun: self.heun, orders, nodes }
@@ -100,6 +112,7 @@ struct Straight {
     dynamic: bool,
     linear: bool,
     terminal: Option<f64>,
+    growth: Growth,
 }
 
 /// Which integrator walks.
@@ -107,24 +120,9 @@ struct Straight {
 enum Kind {
     Multistep(Dpm),
     Singlestep(Dpm),
-    UniPc {
-        data: bool,
-        bh1: bool,
-        order: usize,
-        lower_order_final: bool,
-        uncorrected: Vec<usize>,
-        ends_at_zero: bool,
-    },
-    Deis {
-        order: usize,
-        lower_order_final: bool,
-    },
-    Sa {
-        data: bool,
-        predictor: usize,
-        corrector: usize,
-        lower_order_final: bool,
-    },
+    UniPc { data: bool, bh1: bool, order: usize, lower_order_final: bool, uncorrected: Vec<usize>, end: End },
+    Deis { order: usize, lower_order_final: bool },
+    Sa { data: bool, predictor: usize, corrector: usize, lower_order_final: bool },
 }
 
 /// A schedule of one of these solvers.
@@ -194,6 +192,11 @@ impl Solver {
     /// The factor by which a straight schedule shifts, and whether μ takes its place; `None` for the curved ones.
     pub(crate) fn shift(&self) -> Option<(f64, bool)> {
         self.straight.map(|straight| (straight.shift, straight.dynamic))
+    }
+
+    /// μ for a picture of `tokens` tokens, where the levels depend on its size.
+    pub(crate) fn mu(&self, tokens: usize) -> Option<f64> {
+        self.straight.filter(|straight| straight.dynamic).map(|straight| straight.growth.mu(tokens))
     }
 
     /// Plans a walk of `n` steps.
@@ -287,12 +290,12 @@ impl Solver {
         if let (Some(ramped), None) = (self.grid.ramped_over_all(n), &options.sigmas) {
             sigmas = ramped;
             if self.straight.is_some() {
-                sigmas.iter_mut().for_each(|sigma| *sigma /= *sigma + 1.0);
+                each(&mut sigmas, |sigma| sigma / (sigma + 1.0));
                 times = sigmas.iter().map(|sigma| sigma * self.grid.train as f64).collect();
             } else {
                 times = sigmas.iter().map(|&sigma| self.grid.clock.at(sigma)).collect();
                 if self.rounds() {
-                    times.iter_mut().for_each(|time| *time = time.round_ties_even());
+                    each(&mut times, f64::round_ties_even);
                 }
             }
             ends_at = if matches!(self.class, Class::DpmMultistep | Class::DpmSinglestep) {
@@ -319,13 +322,13 @@ impl Solver {
                 Some(times) => times.clone(),
                 None => solver_steps(self.spacing, n, self.grid.train, self.last, self.offset),
             };
-            times.iter_mut().for_each(|time| *time = time.trunc());
+            each(&mut times, f64::trunc);
             sigmas = times.iter().map(|&time| at_step(&self.grid.sigmas, time)).collect();
             ends_at = lowest;
         }
-        times.iter_mut().for_each(|time| *time = time.trunc());
+        each(&mut times, f64::trunc);
         sigmas.push(if self.ends_at_zero() { 0.0 } else { ends_at });
-        sigmas.iter_mut().for_each(|sigma| *sigma = single(*sigma));
+        each(&mut sigmas, single);
         Ok((sigmas, times))
     }
 
@@ -340,8 +343,8 @@ impl Solver {
 
     fn ends_at_zero(&self) -> bool {
         match &self.kind {
-            Kind::Multistep(dpm) | Kind::Singlestep(dpm) => dpm.ends_at_zero,
-            Kind::UniPc { ends_at_zero, .. } => *ends_at_zero,
+            Kind::Multistep(dpm) | Kind::Singlestep(dpm) => dpm.end == End::Zero,
+            Kind::UniPc { end, .. } => *end == End::Zero,
             Kind::Deis { .. } | Kind::Sa { .. } => false,
         }
     }
@@ -372,7 +375,7 @@ impl Solver {
             Some(sigmas) => sigmas.clone(),
             None => plain[..n].to_vec(),
         };
-        sigmas.iter_mut().for_each(|sigma| *sigma = shift.apply(*sigma));
+        each(&mut sigmas, |sigma| shift.apply(sigma));
         if let Some(terminal) = straight.terminal {
             stretch(&mut sigmas, terminal);
         }
@@ -418,21 +421,19 @@ fn unipc(reader: Reader<'_>) -> Result<Kind> {
     let bh1 = reader.choice("solver_type", &types)?;
     let order = reader.whole("solver_order", 2, 1..=4)?;
     let lower_order_final = reader.flag("lower_order_final", true)?;
-    let ends_at_zero = reader.choice("final_sigmas_type", &[("zero", true), ("sigma_min", false)])?;
-    if ends_at_zero && (bh1 || !data || (!lower_order_final && order > 1)) {
+    let end = reader.choice("final_sigmas_type", ENDS)?;
+    if end == End::Zero && (bh1 || !data || (!lower_order_final && order > 1)) {
         let why =
             "must be sigma_min where solver_type is bh1, predict_x0 is false or lower_order_final is false";
         return Err(reader.refuse("final_sigmas_type", why));
     }
-    let uncorrected = match reader.has("disable_corrector") {
-        true if !reader.is_empty_list("disable_corrector") => {
-            reader.numbers("disable_corrector", -1e6..=1e6)?
-        }
-        _ => None,
+    let uncorrected = if reader.is_empty_list("disable_corrector") {
+        Vec::new()
+    } else {
+        reader.numbers("disable_corrector", -1e6..=1e6)?.unwrap_or_default()
     };
-    let uncorrected =
-        uncorrected.unwrap_or_default().iter().filter(|i| **i >= 0.0).map(|i| *i as usize).collect();
-    Ok(Kind::UniPc { data, bh1, order, lower_order_final, uncorrected, ends_at_zero })
+    let uncorrected = uncorrected.into_iter().filter(|step| *step >= 0.0).map(whole).collect();
+    Ok(Kind::UniPc { data, bh1, order, lower_order_final, uncorrected, end })
 }
 
 fn straight(class: Class, reader: Reader<'_>, ramp: Ramp) -> Result<Option<Straight>> {
@@ -452,6 +453,7 @@ fn straight(class: Class, reader: Reader<'_>, ramp: Ramp) -> Result<Option<Strai
         linear: reader
             .choice("time_shift_type", &[("exponential", false), ("linear", class == Class::UniPc)])?,
         terminal: terminal.filter(|terminal| *terminal > 0.0),
+        growth: Growth::read(reader)?,
     }))
 }
 
