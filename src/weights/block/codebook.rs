@@ -95,9 +95,10 @@ mod tests {
         assert_eq!(to[..8], [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
         assert_eq!(to[8..11], [0.0, -0.5, -1.0]);
         assert_eq!(to[16..18], [-6.0, -4.0]);
+        // 2⁻¹²⁸ and 2⁻¹²⁷ are below the smallest normal number.
         assert_eq!(
-            [half_power(0), half_power(1), half_power(2)],
-            [2.0_f32.powi(-128), 2.0_f32.powi(-127), 2.0_f32.powi(-126)]
+            [0, 1, 2, 127].map(|e| half_power(e).to_bits()),
+            [0x0020_0000, 0x0040_0000, 0x0080_0000, 0x3f00_0000]
         );
     }
 }
