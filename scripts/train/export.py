@@ -94,7 +94,7 @@ def main() -> None:
     ap.add_argument("--limit", type=int, default=24_000_000, help="most bytes the folder may hold")
     ap.add_argument("--check", type=Path, help="PNG sheet to draw with the exported pipeline")
     ap.add_argument("--steps", type=int, default=20)
-    ap.add_argument("--guidance", type=float, default=4.0)
+    ap.add_argument("--guidance", type=float, default=3.0)
     ap.add_argument("--seeds", type=int, default=2)
     ap.add_argument("--threads", type=int, default=2)
     args = ap.parse_args()
