@@ -72,8 +72,8 @@ impl Tiles {
         shape.rows[..8].fill(SIDE as u8);
         // SAFETY: reads 64 bytes of `shape`; only called where `permitted` said yes.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(nostack, readonly, preserves_flags))
-        };
+            asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(nostack, readonly, preserves_flags));
+        }
         Self(())
     }
 }

@@ -3,9 +3,9 @@
 //! A step of the inner dimension loads two registers of the panel and broadcasts one element (or pair) a row.
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512bh, _mm256_storeu_si256, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-    _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_store_ps,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, _mm256_storeu_si256, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
+    _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_store_ps,
 };
 
 use half::bf16;
@@ -116,12 +116,12 @@ unsafe fn kernel_bf16<const R: usize>(block: Block<'_, bf16, [bf16; 2]>, sums: &
             let mut panel = block.panel.as_ptr().add(piece.line).cast::<i32>();
             for _ in 0..piece.depth.div_ceil(2) {
                 let columns: [__m512bh; 2] = [
-                    std::mem::transmute(_mm512_load_si512(panel.cast())),
-                    std::mem::transmute(_mm512_load_si512(panel.add(16).cast())),
+                    std::mem::transmute::<__m512i, __m512bh>(_mm512_load_si512(panel.cast())),
+                    std::mem::transmute::<__m512i, __m512bh>(_mm512_load_si512(panel.add(16).cast())),
                 ];
                 for (row, held) in held.iter_mut().enumerate() {
                     let pair = left.add(row.wrapping_mul(block.step)).cast::<i32>().read_unaligned();
-                    let pair: __m512bh = std::mem::transmute(_mm512_set1_epi32(pair));
+                    let pair = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(pair));
                     held[0] = _mm512_dpbf16_ps(held[0], pair, columns[0]);
                     held[1] = _mm512_dpbf16_ps(held[1], pair, columns[1]);
                 }
@@ -143,7 +143,7 @@ pub(super) fn narrow(from: &[f32], to: &mut [bf16]) {
         // SAFETY: 16 floats are read, 16 bf16 written; a register of bf16 is a register of bits.
         unsafe {
             let values = _mm512_cvtneps_pbh(_mm512_loadu_ps(from.as_ptr()));
-            _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute::<_, __m256i>(values));
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(values));
         }
     }
     out_rest.iter_mut().zip(rest).for_each(|(to, from)| *to = bf16::from_f32(*from));

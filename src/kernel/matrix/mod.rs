@@ -111,7 +111,7 @@ fn conv2d_seen(
         candle_core::bail!("a gated weight and Finish::Geglu go together")
     }
     match &*weight.store {
-        Store::Plain { weight, bias } => reference::conv2d(x, seen, weight, bias, sizes, window, finish),
+        Store::Plain { weight, bias } => reference::conv2d(x, seen, (weight, bias), sizes, window, finish),
         Store::F32(_) => run(Engine::best(false), x, seen, weight, window, finish),
         Store::Bf16(_) => run(Engine::best(true), x, seen, weight, window, finish),
     }

@@ -6,12 +6,11 @@ use super::finish::Activation;
 use super::weight::{Precision, Sizes};
 use super::{Finish, Window};
 
-/// The convolution and its finish. `weight` is `[O, I, K, K]`.
+/// The convolution and its finish. The weight is `[O, I, K, K]`, the bias `[O]`.
 pub(super) fn conv2d(
     x: &Tensor,
     seen: [usize; 2],
-    weight: &Tensor,
-    bias: &Tensor,
+    (weight, bias): (&Tensor, &Tensor),
     sizes: Sizes,
     window: Window,
     finish: Finish<'_>,
