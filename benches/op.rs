@@ -3,6 +3,9 @@
 //!
 //! Processor time and the best of several runs, since machines are shared. An argument filters rows by name.
 
+#![expect(clippy::print_stdout, reason = "a bench prints its table")]
+#![expect(clippy::disallowed_methods, reason = "numbers to multiply need no seed")]
+
 use std::hint::black_box;
 
 use candle_core::{Device, Result, Tensor};
@@ -120,7 +123,7 @@ fn peak(engine: Engine) -> f64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "the processor's own instructions")]
+#[expect(unsafe_code, clippy::wildcard_imports, reason = "the processor's own instructions")]
 mod loops {
     use std::arch::asm;
     use std::arch::x86_64::*;
@@ -154,7 +157,8 @@ mod loops {
         _mm256_fmadd_ps(one, one, held)
     });
     rounds!(avx512_bf16, "avx512f,avx512bf16", 24, _mm512_setzero_ps, |held| {
-        let ones: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(0x3f80_3f80)) };
+        // SAFETY: a register of bits is a register of bf16.
+        let ones = unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(0x3f80_3f80)) };
         _mm512_dpbf16_ps(held, ones, ones)
     });
 
