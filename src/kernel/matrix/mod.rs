@@ -2,7 +2,7 @@
 //!
 //! y = finish(x·Wᵀ + bias). The weight is packed once at load ([`Weight`]); `band` lays a part of the picture so that
 //! a convolution reads like a product; `cpu` names the instruction sets (`amx`, `avx512`, `avx2`, `portable`), `job`
-//! cuts the work for the threads, `finish` writes. [`reference`] is the same in plain candle.
+//! cuts the work for the threads, `finish` writes. `reference` is the same in plain candle.
 
 mod band;
 pub mod cpu;

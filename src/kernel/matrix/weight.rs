@@ -64,7 +64,7 @@ pub(super) enum Store {
 /// The packed columns.
 #[derive(Debug)]
 pub(super) struct Panels<T> {
-    /// [P][K][D] rows, where D is the length of a stretch in rows.
+    /// `[P][K][D]` rows, where D is the length of a stretch in rows.
     pub(super) rows: Vec<Row<T>>,
     /// Zero in the columns that are not there, [P·32].
     pub(super) bias: Vec<f32>,
