@@ -36,6 +36,12 @@ pub enum Evidence {
     Config(String),
     /// The file of defaults that came with the model.
     Manifest(String),
+    /// A note in the header of a file of weights.
+    Metadata(String),
+    /// A word in a file's name.
+    Name(String),
+    /// What the user said.
+    User(String),
     /// Nothing but custom.
     Assumed(String),
 }
@@ -48,6 +54,8 @@ pub enum Task {
     TextToImage,
     /// A picture from a picture, where a mask allows.
     ImageToImage,
+    /// A larger picture of a picture.
+    ImageUpscale,
     /// Views of a thing.
     MultiViewImage,
     /// A clip from words.

@@ -1,6 +1,7 @@
 //! The kinds of models. A family is a folder plus a line in [`FAMILIES`].
 
 pub mod contract;
+pub mod known;
 pub mod ldm;
 mod parts;
 

@@ -21,7 +21,8 @@ use crate::artifact::{Frames, Infotext, png};
 use crate::diffusion::Noise;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
-use crate::registry::Registry;
+use crate::family::recognise;
+use crate::registry::{Registry, Survey};
 use crate::weights::Weights;
 
 /// Everything that a caller needs: opens models and draws.
@@ -58,7 +59,15 @@ impl Studio {
     ) -> Result<Model> {
         let Some(name) = name else { return Model::open(Source::Embedded, device, precision) };
         let path = self.registry.find(name)?;
-        Model::open(Source::Path(&path, config), device, precision)
+        let imported = self.registry.config(name);
+        Model::open(Source::Path(&path, config.or(imported.as_deref())), device, precision)
+    }
+
+    /// The model in the binary and what it is, if there is one.
+    pub fn embedded(&self) -> Option<(&'static str, Survey)> {
+        let parts = embedded::parts().ok()?;
+        let card = recognise(&parts).ok()?;
+        Some((embedded::NAME, Survey::of_card(embedded::NAME, card.card())))
     }
 
     /// Draws what is asked for, handing over each picture as it is finished.

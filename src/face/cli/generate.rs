@@ -1,14 +1,13 @@
-//! The command line.
+//! `latentia generate`: pictures from a prompt.
 
-use std::ffi::OsString;
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::progress::Progress;
+use super::super::progress::Progress;
+use super::{home, lost_output};
 use crate::artifact::{self, Existing};
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
@@ -16,23 +15,9 @@ use crate::kernel;
 use crate::studio::{DeviceClass, Picture, Plan, Precision, Request, Studio};
 use crate::weights::sha256;
 
-/// Makes pictures on this machine, without a network.
-#[derive(Debug, Parser)]
-#[command(name = "latentia", version, about, arg_required_else_help = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Draws pictures from a prompt.
-    Generate(Box<Generate>),
-}
-
 /// The arguments of `latentia generate`.
 #[derive(Debug, Args)]
-struct Generate {
+pub(super) struct Generate {
     /// What to draw.
     #[arg(required_unless_present = "from")]
     prompt: Option<String>,
@@ -89,7 +74,7 @@ struct Generate {
     no_metadata: bool,
     /// Prints one JSON object instead of paths.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Where to run.
     #[arg(long, value_enum, default_value = "cpu")]
     device: DeviceArg,
@@ -127,41 +112,6 @@ fn read_size(text: &str) -> std::result::Result<[usize; 2], String> {
         .ok_or_else(|| format!("{text:?} is not a size; write WIDTHxHEIGHT, such as 512x768"))
 }
 
-/// Runs the command line and says how it ended.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
-    let Command::Generate(arguments) = cli.command;
-    match generate(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if arguments.json {
-                let _ = writeln!(stdout(), "{}", error.to_json());
-            }
-            let _ = writeln!(stderr(), "error: {error}");
-            if let Some(hint) = &error.hint {
-                let _ = writeln!(stderr(), "  {hint}");
-            }
-            ExitCode::from(error.code.exit())
-        }
-    }
-}
-
-/// The folder of models and settings: `LATENTIA_HOME`, or the place where data belongs on this system.
-fn home() -> PathBuf {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    variable("LATENTIA_HOME")
-        .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("latentia")))
-        .or_else(|| variable("HOME").map(|home| home.join(".local/share/latentia")))
-        .or_else(|| variable("LOCALAPPDATA").map(|data| data.join("latentia")))
-        .unwrap_or_else(|| PathBuf::from(".latentia"))
-}
-
 /// Ctrl-C asks the job to stop; a second one ends the process at once.
 fn listen_for_interrupts() -> Cancel {
     let cancel = Cancel::default();
@@ -177,7 +127,7 @@ fn listen_for_interrupts() -> Cancel {
     cancel
 }
 
-fn generate(arguments: &Generate) -> Result<()> {
+pub(super) fn run(arguments: &Generate) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
     let mut progress = Progress::new(arguments.quiet);
@@ -209,10 +159,6 @@ fn print_path(files: &[Value]) -> Result<()> {
         Some(path) if path != "-" => writeln!(stdout(), "{path}").map_err(lost_output),
         _ => Ok(()),
     }
-}
-
-fn lost_output(error: std::io::Error) -> Error {
-    Error::new(Code::StoreIo, "standard output was closed").because(error)
 }
 
 /// Opens the model and draws, handing over each picture as it is finished.
@@ -389,12 +335,6 @@ fn write_new(folder: &Path, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_arguments_are_consistent() {
-        Cli::command().debug_assert();
-    }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {

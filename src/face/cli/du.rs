@@ -1,0 +1,36 @@
+//! `latentia du`: how much room models take.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{answer, registry, spoken_bytes};
+use crate::error::Result;
+
+/// The arguments of `latentia du`.
+#[derive(Debug, Args)]
+pub(super) struct Du {
+    /// Prints one JSON object.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) fn run(arguments: &Du) -> Result<()> {
+    let registry = registry();
+    let (mut models, mut lines) = (Vec::new(), Vec::new());
+    let (mut own, mut all) = (0, 0);
+    for name in registry.names() {
+        // What was imported and is gone takes no room.
+        let (bytes, here) = registry.usage(&name).unwrap_or((0, false));
+        all += bytes;
+        own += if here { bytes } else { 0 };
+        let place = if here { "" } else { "  elsewhere" };
+        lines.push(format!("{:>10}  {name}{place}", spoken_bytes(bytes)));
+        models.push(json!({ "model": name, "bytes": bytes, "here": here }));
+    }
+    lines.push(format!(
+        "{:>10}  in all, {} of it in the models' folder",
+        spoken_bytes(all),
+        spoken_bytes(own)
+    ));
+    answer(arguments.json, &json!({ "models": models, "bytes": all, "bytes_here": own }), &lines)
+}

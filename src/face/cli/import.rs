@@ -1,0 +1,120 @@
+//! `latentia import`: remembers models where they lie.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::{answer, registry};
+use crate::error::{Code, Error, Result};
+use crate::family::known::{Finding, Role};
+use crate::registry::{Layout, layout, scan};
+
+/// The arguments of `latentia import`.
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// A model folder, a file of weights, or a folder of `ComfyUI`, A1111, Forge or the hub's cache.
+    path: PathBuf,
+    /// What to call it; its own name without.
+    #[arg(long)]
+    name: Option<String>,
+    /// A folder of configs, for a single file whose shapes cannot tell.
+    #[arg(long, value_name = "FOLDER")]
+    config: Option<PathBuf>,
+    /// Says what it is, against what is found: family=…, variant=…, prediction=…, size=WxH.
+    #[arg(long = "set", value_name = "FACT=VALUE", value_parser = fact)]
+    facts: Vec<(String, String)>,
+    /// Only lists what would be imported.
+    #[arg(long)]
+    dry_run: bool,
+    /// Prints one JSON object.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+fn fact(text: &str) -> std::result::Result<(String, String), String> {
+    let (fact, value) = text.split_once('=').ok_or("write FACT=VALUE")?;
+    if !["family", "variant", "prediction", "size"].contains(&fact) || value.is_empty() {
+        return Err("the facts are family, variant, prediction and size".into());
+    }
+    Ok((fact.to_owned(), value.to_owned()))
+}
+
+pub(super) fn run(arguments: &Import) -> Result<()> {
+    let path = &arguments.path;
+    if !path.exists() {
+        let message = format!("there is no file or folder `{}`", path.display());
+        return Err(Error { param: Some("path".into()), ..Error::new(Code::FileNotFound, message) });
+    }
+    let layout = layout(path);
+    if layout == Layout::Model { one(arguments) } else { many(arguments, layout) }
+}
+
+/// One model.
+fn one(arguments: &Import) -> Result<()> {
+    let path = &arguments.path;
+    let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
+    let stem = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    let stem = stem.unwrap_or_default().to_string_lossy();
+    let stem = stem.strip_prefix("models--").map_or(stem.to_string(), |rest| rest.replace("--", "-"));
+    let name = arguments.name.clone().unwrap_or(stem);
+    let told: Map<String, Value> =
+        arguments.facts.iter().map(|(fact, value)| (fact.clone(), json!(value))).collect();
+    let survey = if arguments.dry_run {
+        crate::registry::survey(path, arguments.config.as_deref(), Some(&Value::Object(told)))?
+    } else {
+        registry().import(path, &name, arguments.config.as_deref(), told)?
+    };
+    let value =
+        json!({ "imported": [{ "name": name, "path": survey.path, "found": survey.finding }], "others": [] });
+    answer(arguments.json, &value, &[format!("{name}  {}", said(&survey.finding))])
+}
+
+/// Everything that is recognised in a folder of another program: whole models are remembered, parts are listed.
+fn many(arguments: &Import, layout: Layout) -> Result<()> {
+    if arguments.name.is_some() || arguments.config.is_some() || !arguments.facts.is_empty() {
+        let message = format!("`{}` is {}: name one model in it", arguments.path.display(), layout.name());
+        return Err(Error::argument("path", message));
+    }
+    let registry = registry();
+    let (mut imported, mut others, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for sighting in scan(&arguments.path) {
+        let survey = match sighting.found {
+            Ok(survey) => survey,
+            Err(error) => {
+                lines.push(format!("-  {}: {error}", sighting.path.display()));
+                others.push(json!({ "path": sighting.path, "error": error.to_json()["error"] }));
+                continue;
+            }
+        };
+        let finding = &survey.finding;
+        let whole = matches!(finding.role, Role::Checkpoint | Role::Denoiser) && finding.family.is_some();
+        let known = registry.names().contains(&sighting.name);
+        let remembered = whole && !known;
+        if remembered && !arguments.dry_run {
+            registry.import(&sighting.path, &sighting.name, None, Map::new())?;
+        }
+        let mark = if remembered { "+" } else { "-" };
+        lines.push(format!("{mark}  {}  {}  {}", sighting.name, said(finding), sighting.path.display()));
+        let item = json!({ "name": sighting.name, "path": sighting.path, "role": finding.role,
+            "family": finding.family, "variant": finding.variant });
+        if remembered { imported.push(item) } else { others.push(item) }
+    }
+    if lines.is_empty() {
+        let message = format!("`{}` holds no model", arguments.path.display());
+        return Err(Error { param: Some("path".into()), ..Error::new(Code::ModelNotFound, message) });
+    }
+    answer(
+        arguments.json,
+        &json!({ "layout": layout.name(), "imported": imported, "others": others }),
+        &lines,
+    )
+}
+
+/// What was found, in a few words.
+fn said(finding: &Finding) -> String {
+    let family = finding.family.as_deref().unwrap_or("unknown");
+    let role = json!(finding.role);
+    let role = role.as_str().unwrap_or_default().replace('_', " ");
+    format!("{role} {family} {}", finding.variant.as_deref().unwrap_or("")).trim_end().to_owned()
+}

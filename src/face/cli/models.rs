@@ -1,0 +1,64 @@
+//! `latentia models`: what is here, and what is known.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{answer, home, registry};
+use crate::error::Result;
+use crate::registry::Catalogue;
+use crate::studio::Studio;
+
+/// The arguments of `latentia models`.
+#[derive(Debug, Args)]
+pub(super) struct Models {
+    /// Also lists models that are known but not here.
+    #[arg(long)]
+    known: bool,
+    /// Prints the capability registry: `AbstractVision`'s form 1.0 with our facts beside it.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) fn run(arguments: &Models) -> Result<()> {
+    let registry = registry();
+    let mut catalogue = Catalogue::known();
+    let mut broken = Vec::new();
+    if let Some((name, survey)) = Studio::open(&home()).embedded() {
+        catalogue.install(name, &survey);
+    }
+    for name in registry.names() {
+        match registry.survey(&name, None) {
+            Ok(survey) => catalogue.install(&name, &survey),
+            Err(error) => broken.push((name, error)),
+        }
+    }
+    let mut value = catalogue.to_json();
+    let list = broken.iter().map(|(name, error)| json!({ "model": name, "error": error.to_json()["error"] }));
+    value["x_latentia"] = json!({ "broken": list.collect::<Vec<Value>>() });
+    let mut lines = Vec::new();
+    for listed in catalogue.models().iter().filter(|listed| listed.installed || arguments.known) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let tasks: Vec<String> = listed.tasks.iter().map(|task| text(&json!(task))).collect();
+        let state = match (listed.installed, listed.runs) {
+            (true, true) => "ready",
+            (true, false) => "not runnable yet",
+            (false, true) => "known",
+            (false, false) => "known, not yet runnable",
+        };
+        let family = format!("{} {}", text(&listed.found["family"]), text(&listed.found["variant"]));
+        lines.push(
+            format!("{:<48} {:<32} {:<24} {}", listed.id, family.trim(), state, tasks.join(", "))
+                .trim_end()
+                .to_owned(),
+        );
+    }
+    for (name, error) in &broken {
+        lines.push(format!("{name:<48} {error}"));
+    }
+    if lines.is_empty() {
+        lines.push(
+            "no model is installed; `latentia import PATH` remembers one, --known lists what is known".into(),
+        );
+    }
+    answer(arguments.json, &value, &lines)
+}

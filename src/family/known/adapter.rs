@@ -1,0 +1,302 @@
+//! What is added to a network: control networks, image prompts, motion, and LoRA.
+//!
+//! # Source
+//! `models.md` 3.4 and 4.
+
+use super::rule::Role::{self, Adapter, Controlnet};
+use super::rule::When::{Dim, Has, Is, No};
+use super::rule::{Rule, View, part};
+use super::unet::Measure::{Added, Context};
+
+const COND: &str = "controlnet_cond_embedding.conv_in.weight|input_hint_block.0.weight|/control_model.input_hint_block.0.weight";
+const BLOCKS: &str = "controlnet_blocks.*";
+const UNION: &str = "control_add_embedding.*|task_embedding";
+const MOTION: &str = "*motion_modules.0.temporal_transformer.transformer_blocks.0.attention_blocks.0.pos_encoder.pe|*motion_modules.0.transformer_blocks.0.pos_embed.pe|*motion_modules.0.transformer_blocks.0.attn1.to_q.weight";
+const PLACES: &str = "*motion_modules.0.temporal_transformer.transformer_blocks.0.attention_blocks.0.pos_encoder.pe|*motion_modules.0.transformer_blocks.0.pos_embed.pe";
+const MIDDLE: &str = "mid_block.motion_modules.*";
+const IP: &str = "ip_adapter.1.to_k_ip.weight|1.to_k_ip.weight";
+
+const STEER: &[&str] = &["control"];
+const PROMPT: &[&str] = &["image_prompt"];
+
+/// Networks that steer another.
+pub(super) static CONTROLS: &[Rule] = &[
+    part(Controlnet, "controlnet", "of a U-net", &[Has(COND), No(UNION), No(MOTION)]).can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SD 1",
+        &[Has(COND), Is(Context, 768), Is(Added, 0), No(UNION), No(MOTION)],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SD 2",
+        &[Has(COND), Is(Context, 1024), Is(Added, 0), No(UNION), No(MOTION)],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SDXL",
+        &[Has(COND), Is(Context, 2048), Is(Added, 2816), No(UNION), No(MOTION)],
+    )
+    .can(STEER),
+    part(Controlnet, "controlnet", "of SDXL, union", &[Has(COND), Has(UNION), No(MOTION)]).can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of Flux, XLabs",
+        &[Has(BLOCKS), Has("double_blocks.0.*"), Has("input_hint_block.*")],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of Flux, InstantX",
+        &[
+            Has(BLOCKS),
+            Has("single_transformer_blocks.0.*|controlnet_single_blocks.*|transformer_blocks.0.*"),
+            Has("controlnet_x_embedder.*"),
+            No("controlnet_mode_embedder.*"),
+            No("pos_embed.proj.weight"),
+            No("txt_norm.weight"),
+        ],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of Flux, union",
+        &[Has(BLOCKS), Has("controlnet_x_embedder.*"), Has("controlnet_mode_embedder.*")],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SD 3",
+        &[
+            Has(BLOCKS),
+            Has("transformer_blocks.0.*"),
+            Has("pos_embed.proj.weight|pos_embed_input.proj.weight"),
+        ],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of Qwen-Image",
+        &[Has(BLOCKS), Has("transformer_blocks.0.img_mod.1.weight"), Has("txt_norm.weight")],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of Z-Image",
+        &[Has("control_all_x_embedder.2-1.weight"), No("control_layers.14.*")],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of Z-Image, 2.x",
+        &[Has("control_all_x_embedder.2-1.weight"), Has("control_layers.14.*")],
+    )
+    .can(STEER)
+    .note("2.0 or 2.1 is told by values, when it is loaded"),
+    part(Controlnet, "controlnet-lllite", "of SDXL", &[Has("lllite_unet_*")]).can(STEER),
+    part(
+        Controlnet,
+        "t2i-adapter",
+        "",
+        &[Has("adapter.body.0.resnets.0.block1.weight|body.0.in_conv.weight|body.0.resnets.0.block1.weight")],
+    )
+    .can(STEER),
+];
+
+/// Other additions.
+pub(super) static ADAPTERS: &[Rule] = &[
+    part(Adapter, "ip-adapter", "", &[Has(IP), Has("image_proj.*")]).can(PROMPT),
+    part(Adapter, "ip-adapter", "of SD 1", &[Has(IP), Has("image_proj.proj.weight"), Dim(IP, -1, 768)])
+        .can(PROMPT),
+    part(Adapter, "ip-adapter", "of SD 2", &[Has(IP), Has("image_proj.proj.weight"), Dim(IP, -1, 1024)])
+        .can(PROMPT),
+    part(Adapter, "ip-adapter", "of SDXL", &[Has(IP), Has("image_proj.proj.weight"), Dim(IP, -1, 2048)])
+        .can(PROMPT),
+    part(
+        Adapter,
+        "ip-adapter",
+        "plus, of SD 1",
+        &[Has(IP), Has("image_proj.latents"), Has("image_proj.layers.*"), Dim(IP, -1, 768)],
+    )
+    .can(PROMPT),
+    part(
+        Adapter,
+        "ip-adapter",
+        "plus, of SDXL",
+        &[Has(IP), Has("image_proj.latents"), Has("image_proj.layers.*"), Dim(IP, -1, 2048)],
+    )
+    .can(PROMPT),
+    part(
+        Adapter,
+        "ip-adapter",
+        "FaceID",
+        &[Has(IP), Has("image_proj.proj.0.weight"), Has("image_proj.norm.weight")],
+    )
+    .can(PROMPT),
+    part(Adapter, "flux-redux", "", &[Has("redux_down.weight")]).can(PROMPT),
+    part(Adapter, "photomaker", "", &[Has("id_encoder.*")]).can(PROMPT),
+    part(Adapter, "pulid", "", &[Has("pulid_encoder.*")]).can(PROMPT),
+    part(
+        Adapter,
+        "animatediff",
+        "",
+        &[Has(MOTION), No(MIDDLE), No("controlnet_cond_embedding*"), No("conv_in.weight")],
+    )
+    .can(&["motion"]),
+    part(
+        Adapter,
+        "animatediff",
+        "v1",
+        &[Has(MOTION), No(MIDDLE), Dim(PLACES, 1, 24), No("controlnet_cond_embedding*")],
+    )
+    .can(&["motion"]),
+    part(
+        Adapter,
+        "animatediff",
+        "v3",
+        &[
+            Has(MOTION),
+            No(MIDDLE),
+            Dim(PLACES, 1, 32),
+            Has("up_blocks.3.*"),
+            No("controlnet_cond_embedding*"),
+        ],
+    )
+    .can(&["motion"]),
+    part(
+        Adapter,
+        "animatediff",
+        "SDXL beta",
+        &[
+            Has(MOTION),
+            No(MIDDLE),
+            Dim(PLACES, 1, 32),
+            No("up_blocks.3.*"),
+            Dim("up_blocks.2.motion_modules.0.*norm.weight", 0, 320),
+            No("controlnet_cond_embedding*"),
+        ],
+    )
+    .can(&["motion"]),
+    part(Adapter, "animatediff", "v2", &[Has(MOTION), Has(MIDDLE), No("controlnet_cond_embedding*")])
+        .can(&["motion"]),
+    part(Adapter, "sparsectrl", "", &[Has(MOTION), Has("controlnet_cond_embedding*")]).can(STEER),
+];
+
+/// What a low-rank change adds to a matrix's name, in the spellings of `models.md` 4.1.
+const LOW_RANK: &[&str] = &[
+    ".lora_down.weight",
+    ".lora_up.weight",
+    ".lora_mid.weight",
+    ".lora_A.weight",
+    ".lora_B.weight",
+    ".lora_A.default.weight",
+    ".lora_B.default.weight",
+    ".lora.down.weight",
+    ".lora.up.weight",
+    "_lora.down.weight",
+    "_lora.up.weight",
+    ".lora_linear_layer.down.weight",
+    ".lora_linear_layer.up.weight",
+    "_lora1.down.weight",
+    "_lora1.up.weight",
+    "_lora2.down.weight",
+    "_lora2.up.weight",
+    ".hada_w1_a",
+    ".hada_w1_b",
+    ".hada_w2_a",
+    ".hada_w2_b",
+    ".hada_t1",
+    ".hada_t2",
+    ".lokr_w1",
+    ".lokr_w2",
+    ".lokr_w1_a",
+    ".lokr_w1_b",
+    ".lokr_w2_a",
+    ".lokr_w2_b",
+    ".lokr_t2",
+    ".oft_blocks",
+    ".oft_diag",
+];
+
+/// What may stand beside them.
+const BESIDE: &[&str] = &[
+    ".alpha",
+    ".dora_scale",
+    ".diff",
+    ".diff_b",
+    ".w_norm",
+    ".b_norm",
+    ".set_weight",
+    ".lora_magnitude_vector",
+    ".lora_up.bias",
+    ".lora_B.bias",
+];
+
+/// Whole matrices that a LoRA may bring: Wan's for pictures have a new `patch_embedding`.
+const WHOLE: usize = 8;
+
+/// How many low-rank tensors there are, if that is what the file is made of.
+pub(super) fn low_rank(view: &View<'_>) -> Option<usize> {
+    let ends = |name: &str, endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    let (mut low, mut whole) = (0, 0);
+    for (name, tensor) in view.tensors() {
+        if ends(name, LOW_RANK) {
+            low += 1;
+        } else if tensor.shape.len() >= 2 && !ends(name, BESIDE) {
+            whole += 1;
+        }
+    }
+    (low > 0 && whole <= WHOLE).then_some(low)
+}
+
+const CROSS: &str = "*attn2_to_k.lora_down.weight|*attn2.to_k.lora_A.weight|*attn2.to_k.lora_down.weight|*attn2.to_k.lora.down.weight|*attn2.processor.to_k_lora.down.weight|*attn2_to_k.hada_w1_b|*attn2_to_k.lokr_w2";
+const UNET: &str = "*up_blocks*|*output_blocks*|*down_blocks*|*input_blocks*";
+const DOUBLE: &str = "*double_blocks*|*transformer.single_transformer_blocks*|*transformer_single_transformer_blocks*|single_transformer_blocks*|*single_blocks*";
+const TWO: &str = "*to_qkv_mlp_proj*|*double_stream_modulation*|*single_stream_modulation*";
+const QWEN: &str = "*img_mod.1.*|*img_mod_1.*|*transformer_blocks*img_mlp*|*transformer_blocks*txt_mlp*";
+const JOINT: &str = "*joint_blocks*";
+const LAYERS: &str = "*layers.*.attention.*|*layers_*_attention_*";
+const WAN: &str = "*blocks.*.self_attn.*|*blocks_*_self_attn_*|*blocks.*.ffn.*|*blocks_*_ffn_*";
+const HUNYUAN: &str = "*img_attn_qkv.lora*|*individual_token_refiner*";
+
+/// Whose LoRA it is.
+pub(super) static LORAS: &[Rule] = &[
+    part(Role::Lora, "stable-diffusion", "1", &[Dim(CROSS, -1, 768), Has(UNET), No(DOUBLE)]),
+    part(Role::Lora, "stable-diffusion", "2", &[Dim(CROSS, -1, 1024), Has(UNET), No(DOUBLE)]),
+    part(Role::Lora, "stable-diffusion-xl", "", &[Dim(CROSS, -1, 2048), Has(UNET), No(DOUBLE)]),
+    part(
+        Role::Lora,
+        "flux",
+        "",
+        &[Has(DOUBLE), No(TWO), No(HUNYUAN), No(QWEN), No("*distilled_guidance_layer*")],
+    ),
+    part(Role::Lora, "chroma", "", &[Has(DOUBLE), Has("*distilled_guidance_layer*")]),
+    part(Role::Lora, "flux2", "", &[Has(TWO)]),
+    part(Role::Lora, "hunyuan-video", "", &[Has(DOUBLE), Has(HUNYUAN), No(TWO)]),
+    part(
+        Role::Lora,
+        "qwen-image",
+        "",
+        &[Has(QWEN), No(TWO), No("*double_blocks*"), No("*single_transformer_blocks*")],
+    ),
+    part(Role::Lora, "sd3", "", &[Has(JOINT)]),
+    part(Role::Lora, "z-image", "", &[Has(LAYERS), No(DOUBLE), No(UNET)]),
+    part(
+        Role::Lora,
+        "wan",
+        "",
+        &[Has(WAN), No(LAYERS), No(DOUBLE), No(UNET), No("*llm_adapter*"), No("*q_proj*")],
+    ),
+];

@@ -1,0 +1,30 @@
+//! What is known of models beyond those whose networks run here: tables of shapes, classes and facts.
+//!
+//! A family with its own folder recognises what it can open; these tables give the facts for the rest, so that a
+//! model is called what it is even where it cannot draw yet. They are data: a row says what must be there, and a small
+//! matcher reads it. Every fact carries its evidence; where nothing tells, nothing is claimed.
+
+mod adapter;
+mod finding;
+mod hint;
+mod identify;
+mod image;
+mod part;
+mod pipeline;
+mod profile;
+mod rule;
+mod unet;
+mod video;
+
+pub use finding::{Claim, Confidence, Finding, Part, spoken};
+pub use hint::read_name;
+pub use identify::identify;
+pub use pipeline::{Configs, read_class};
+pub use profile::{Guidance, Licence, PROFILES, Profile, profile};
+pub use rule::{Role, Rule, View, When};
+pub use unet::{Measure, Sizes};
+
+/// Every denoiser that is known, for those who list them.
+pub fn denoisers() -> impl Iterator<Item = &'static Rule> {
+    unet::UNETS.iter().chain(image::IMAGES).chain(video::VIDEOS)
+}

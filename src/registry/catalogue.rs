@@ -1,0 +1,309 @@
+//! The capability registry: which model can do what, in `AbstractVision`'s form 1.0 and in ours.
+//!
+//! # Source
+//! `tool-contract.md` 1.5; the form is read by `abstractvision.model_capabilities`.
+
+use serde_json::{Map, Value, json};
+
+use super::survey::Survey;
+use crate::error::{Code, Error, Result};
+use crate::family::Task;
+use crate::family::known::{Guidance, Licence, PROFILES, Profile, denoisers};
+
+/// One model of the catalogue.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its name here, or the repository of its makers.
+    pub id: String,
+    /// Other names.
+    pub aliases: Vec<String>,
+    /// Whether it is on this machine.
+    pub installed: bool,
+    /// Whether it can draw here and now.
+    pub runs: bool,
+    /// What it can be asked for.
+    pub tasks: Vec<Task>,
+    /// What is known of its family.
+    pub profile: Option<&'static Profile>,
+    /// Width and height when none is asked for.
+    pub size: Option<[usize; 2]>,
+    /// Steps and guidance of its own, where it has them.
+    pub defaults: (Option<f64>, Option<f64>),
+    /// All that was found, for our own form.
+    pub found: Value,
+}
+
+/// Models that are installed, and those that are known.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    models: Vec<Listed>,
+}
+
+/// Every task that models can be asked for, with its meaning.
+const TASKS: &[(Task, &str, &[&str], &str)] = &[
+    (Task::TextToImage, "A picture from words.", &["text"], "image"),
+    (
+        Task::ImageToImage,
+        "A picture from a picture; with a mask, only where it allows.",
+        &["text", "image"],
+        "image",
+    ),
+    (Task::ImageUpscale, "A larger picture of a picture.", &["text_optional", "image"], "image"),
+    (Task::MultiViewImage, "Views of one thing.", &["text_optional", "image"], "image[]"),
+    (Task::TextToVideo, "A clip from words.", &["text"], "video"),
+    (Task::ImageToVideo, "A clip from a picture.", &["text_optional", "image"], "video"),
+];
+
+/// What people and `AbstractVision` call the tasks.
+const ALIASES: &[(&str, &str)] = &[
+    ("t2i", "text_to_image"),
+    ("i2i", "image_to_image"),
+    ("image_edit", "image_to_image"),
+    ("upscale", "image_upscale"),
+    ("super_resolution", "image_upscale"),
+    ("t2v", "text_to_video"),
+    ("video", "text_to_video"),
+    ("video_generation", "text_to_video"),
+    ("i2v", "image_to_video"),
+];
+
+impl Catalogue {
+    /// The families that are known, by the repositories of their makers.
+    pub fn known() -> Self {
+        let mut catalogue = Self::default();
+        for profile in PROFILES.iter().filter(|profile| !profile.source.is_empty()) {
+            let (family, variant) = profile.family.split_once('/').unwrap_or((profile.family, ""));
+            let rules = || denoisers().filter(|rule| rule.family == family);
+            let rule = rules()
+                .find(|rule| rule.variant == variant)
+                .or_else(|| rules().find(|rule| !rule.tasks.is_empty()));
+            let Some(rule) = rule else { continue };
+            if catalogue.models.iter().any(|model| model.id == profile.source) {
+                continue;
+            }
+            catalogue.models.push(Listed {
+                id: profile.source.into(),
+                aliases: vec![profile.family.into()],
+                installed: false,
+                runs: rule.runs,
+                // What runs today draws from words; a model that is here says more of itself.
+                tasks: if rule.runs { vec![Task::TextToImage] } else { rule.tasks.to_vec() },
+                profile: Some(profile),
+                size: (rule.size != [0, 0]).then_some(rule.size),
+                defaults: (None, None),
+                found: json!({ "family": family, "variant": rule.variant, "note": rule.note }),
+            });
+        }
+        catalogue
+    }
+
+    /// Adds a model that is here.
+    pub fn install(&mut self, id: &str, survey: &Survey) {
+        let finding = &survey.finding;
+        if finding.tasks.is_empty() {
+            return;
+        }
+        let number = |fact: &str| finding.says(fact).and_then(|claim| claim.value.parse().ok());
+        self.models.retain(|model| model.id != id);
+        self.models.push(Listed {
+            id: id.into(),
+            aliases: Vec::new(),
+            installed: true,
+            runs: finding.runs,
+            tasks: finding.tasks.clone(),
+            profile: finding.profile,
+            size: finding.size,
+            defaults: (number("steps"), number("guidance")),
+            found: json!(finding),
+        });
+    }
+
+    /// Every model.
+    pub fn models(&self) -> &[Listed] {
+        &self.models
+    }
+
+    /// A model by its name, or by another name in any case.
+    pub fn get(&self, model: &str) -> Option<&Listed> {
+        let exact = self.models.iter().find(|listed| listed.id == model);
+        let alias =
+            |listed: &&Listed| listed.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(model.trim()));
+        exact.or_else(|| self.models.iter().find(alias))
+    }
+
+    /// Whether a model can be asked for a task; of an unknown model, no.
+    pub fn supports(&self, model: &str, task: &str) -> bool {
+        self.get(model).is_some_and(|listed| listed.tasks.iter().any(|known| name(*known) == canonical(task)))
+    }
+
+    /// The models that can be asked for a task, sorted.
+    pub fn models_for_task(&self, task: &str) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .models
+            .iter()
+            .map(|listed| listed.id.as_str())
+            .filter(|id| self.supports(id, task))
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Refuses a task that a model cannot be asked for, and names the models that can.
+    ///
+    /// # Errors
+    /// `unsupported_task`, also for unknown models.
+    pub fn require_support(&self, model: &str, task: &str) -> Result<()> {
+        if self.supports(model, task) {
+            return Ok(());
+        }
+        let what = match self.get(model) {
+            Some(listed) => {
+                let can: Vec<String> = listed.tasks.iter().map(|task| name(*task)).collect();
+                format!("it can {}", can.join(", "))
+            }
+            None => "it is not a known model".into(),
+        };
+        let able = self.models_for_task(task);
+        let (here, elsewhere): (Vec<&str>, Vec<&str>) =
+            able.iter().partition(|id| self.get(id).is_some_and(|listed| listed.installed && listed.runs));
+        let hint = if here.is_empty() {
+            format!("known models that can: {}", some(&elsewhere))
+        } else {
+            format!("installed models that can: {}", some(&here))
+        };
+        let message = format!("Model '{model}' does not support task '{task}': {what}");
+        Err(Error { param: Some("task".into()), ..Error::new(Code::UnsupportedTask, message) }.hint(hint))
+    }
+
+    /// The registry in `AbstractVision`'s form, with our facts beside it under `x_latentia`.
+    pub fn to_json(&self) -> Value {
+        let tasks: Map<String, Value> = TASKS
+            .iter()
+            .map(|(task, description, ..)| {
+                let mut spec = json!({ "description": description });
+                if matches!(task, Task::TextToVideo | Task::ImageToVideo) {
+                    spec["maturity"] = "experimental".into();
+                }
+                (name(*task), spec)
+            })
+            .collect();
+        let models: Map<String, Value> =
+            self.models.iter().map(|listed| (listed.id.clone(), listed.to_json())).collect();
+        json!({ "schema_version": "1.0", "tasks": tasks, "models": models })
+    }
+}
+
+/// At most eight names.
+fn some(names: &[&str]) -> String {
+    match names {
+        [] => "none".into(),
+        few if few.len() <= 8 => few.join(", "),
+        many => format!("{} and {} more", many[..8].join(", "), many.len() - 8),
+    }
+}
+
+/// A task's own name for one of its aliases.
+fn canonical(task: &str) -> String {
+    let plain = task.trim().to_lowercase().replace('-', "_");
+    ALIASES.iter().find(|(alias, _)| *alias == plain).map_or(plain.clone(), |(_, own)| (*own).into())
+}
+
+/// A task's name.
+fn name(task: Task) -> String {
+    json!(task).as_str().unwrap_or_default().to_owned()
+}
+
+impl Listed {
+    fn to_json(&self) -> Value {
+        let backend = if self.runs { "latentia" } else { "not_supported" };
+        let tasks: Map<String, Value> = TASKS
+            .iter()
+            .filter(|(task, ..)| self.tasks.contains(task))
+            .map(|(task, _, inputs, output)| {
+                let spec = json!({
+                    "inputs": inputs,
+                    "outputs": [output],
+                    "params": self.params(*task),
+                    "requires": { "backend": backend },
+                });
+                (name(*task), spec)
+            })
+            .collect();
+        let licence = self.profile.map_or(Licence::Unknown, |profile| profile.licence);
+        let downloads = match self.profile {
+            Some(profile) if !self.installed && !profile.source.is_empty() => json!([{
+                "key": profile.family.replace('/', "-").replace(' ', "-").to_lowercase(),
+                "engine": "diffusers",
+                "target": "diffusers",
+                "bits": 16,
+                "repo_id": profile.source,
+                "source": "official",
+                "aliases": self.aliases,
+            }]),
+            _ => json!([]),
+        };
+        json!({
+            "provider": if self.installed { "latentia" } else { "huggingface" },
+            "license": licence,
+            "notes": "",
+            "downloads": downloads,
+            "tasks": tasks,
+            "x_latentia": {
+                "installed": self.installed,
+                "runs": self.runs,
+                "gated": self.profile.is_some_and(|profile| profile.gated),
+                "profile": self.profile,
+                "found": self.found,
+            },
+        })
+    }
+
+    /// What a task's arguments may be.
+    fn params(&self, task: Task) -> Value {
+        let mut params = Map::new();
+        let mut set = |key: &str, value: Value| params.insert(key.into(), value);
+        let free = task == Task::ImageToVideo || task == Task::MultiViewImage || task == Task::ImageUpscale;
+        set("prompt", json!({ "required": !free }));
+        set("negative_prompt", json!({ "required": false }));
+        if !matches!(task, Task::TextToImage | Task::TextToVideo) {
+            set("image", json!({ "required": true }));
+        }
+        let multiple = self.profile.map_or(8, |profile| profile.multiple);
+        for (index, side) in ["width", "height"].into_iter().enumerate() {
+            let mut spec =
+                json!({ "required": false, "min": multiple, "max": 8192, "multiple_of": multiple });
+            if let Some(size) = self.size {
+                spec["default"] = size[index].into();
+            }
+            set(side, spec);
+        }
+        let own = self.profile.filter(|profile| profile.steps > 0);
+        let mut steps = json!({ "required": false, "min": 1, "max": 500 });
+        if let Some(default) = self.defaults.0.or_else(|| own.map(|profile| profile.steps as f64)) {
+            steps["default"] = (default as u64).into();
+        }
+        set("steps", steps);
+        let guidance = match own.map(|profile| profile.guided) {
+            Some(Guidance::Without) => json!({ "required": false, "const": 0.0 }),
+            _ => {
+                let mut spec = json!({ "required": false, "min": 0.0, "max": 100.0 });
+                if let Some(default) = self.defaults.1.or_else(|| own.map(|profile| profile.guidance)) {
+                    spec["default"] = default.into();
+                }
+                spec
+            }
+        };
+        set("guidance_scale", guidance);
+        set("seed", json!({ "required": false, "min": 0 }));
+        if let Some(profile) = self.profile.filter(|profile| profile.frames[0] > 0) {
+            let [frames, fps] = profile.frames;
+            let rule = format!("{} k + 1", profile.every);
+            set("num_frames", json!({ "required": false, "default": frames, "min": 1, "description": rule }));
+            set("fps", json!({ "required": false, "default": fps, "min": 1, "max": 120 }));
+        }
+        if task == Task::TextToImage {
+            set("output_format", json!({ "required": false, "default": "png", "enum": ["png"] }));
+        }
+        Value::Object(params)
+    }
+}
