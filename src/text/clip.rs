@@ -108,9 +108,10 @@ pub struct ClipText {
 }
 
 impl ClipText {
-    /// Reads transformers' names below `text_model`.
+    /// Reads transformers' names below `text_model`, or without it, as transformers 5 writes them.
     pub fn new(config: &ClipConfig, vb: &VarBuilder) -> Result<Self> {
-        let vb = vb.pp("text_model");
+        let bare = vb.contains_tensor("embeddings.token_embedding.weight");
+        let vb = if bare { vb.clone() } else { vb.pp("text_model") };
         let embeddings = vb.pp("embeddings");
         let layer = |i: usize| Layer::new(config, &vb.pp(format!("encoder.layers.{i}")));
         Ok(Self {
