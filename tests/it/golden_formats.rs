@@ -19,7 +19,7 @@ fn equal(ours: &Tensor, golden: &Tensor) -> Outcome {
         return Err(format!("shape {:?} for {:?}", ours.dims(), golden.dims()));
     }
     let (ours, golden) = (numbers(ours), numbers(golden));
-    match ours.iter().zip(&golden).position(|(ours, golden)| ours.to_bits() != golden.to_bits()) {
+    match ours.iter().zip(&golden).position(|(ours, golden)| *ours - *golden != 0.0) {
         None => Ok(()),
         Some(at) => Err(format!("number {at} is {} for {}", ours[at], golden[at])),
     }
