@@ -125,10 +125,25 @@ fn of_file(path: &Path, config: Option<&Path>) -> Result<(Finding, Vec<PathBuf>)
     let mut finding = identify(weights.inventory());
     let beside = path.with_extension("");
     let beside = beside.join("model_index.json").is_file().then_some(beside);
-    if let Some(folder) = config.map(Path::to_owned).or(beside) {
-        let configs = configs(&folder)?;
-        let class = class_of(&configs).ok_or_else(|| no_model(&folder))?;
+    let folder = config.map(Path::to_owned).or(beside);
+    if let Some(folder) = &folder {
+        let configs = configs(folder)?;
+        let class = class_of(&configs).ok_or_else(|| no_model(folder))?;
         told_by(&mut finding, &class, &configs);
+    }
+    // Without configs, recognising Stable Diffusion 2 would read a tensor, which is for loading.
+    let first = finding.runs && finding.says("variant").is_some_and(|claim| claim.value == "1");
+    if finding.role == Role::Checkpoint && (folder.is_some() || first) {
+        match Parts::open(path, config).and_then(|parts| recognise(&parts)) {
+            Ok(variant) => {
+                take_card(&mut finding, variant.card());
+                finding.runs = true;
+            }
+            Err(error) => {
+                finding.runs = false;
+                finding.notes.push(format!("not runnable here yet: {error}"));
+            }
+        }
     }
     sidecar(path, &mut finding)?;
     Ok((finding, vec![path.to_owned()]))
@@ -138,7 +153,9 @@ fn of_file(path: &Path, config: Option<&Path>) -> Result<(Finding, Vec<PathBuf>)
 fn told_by(finding: &mut Finding, class: &str, configs: &Configs) {
     let (role, runs) = (finding.role, finding.runs);
     let known = read_class(finding, class, configs);
-    read_settings(finding, configs);
+    if matches!(role, Role::Denoiser | Role::Checkpoint) {
+        read_settings(finding, configs);
+    }
     finding.role = role;
     finding.runs = runs;
     if known && finding.says("family").is_some() {

@@ -9,5 +9,7 @@ mod golden_schedulers;
 mod golden_tokenizers;
 mod hostile;
 mod hostile_models;
+mod inventories;
 mod picture;
+mod show;
 mod weights;

@@ -269,7 +269,8 @@ const QWEN: &str = "*img_mod.1.*|*img_mod_1.*|*transformer_blocks*img_mlp*|*tran
 const JOINT: &str = "*joint_blocks*";
 const LAYERS: &str = "*layers.*.attention.*|*layers_*_attention_*";
 const WAN: &str = "*blocks.*.self_attn.*|*blocks_*_self_attn_*|*blocks.*.ffn.*|*blocks_*_ffn_*";
-const HUNYUAN: &str = "*img_attn_qkv.lora*|*individual_token_refiner*";
+const HUNYUAN: &str =
+    "*double_blocks.*.img_attn_qkv.*|*img_mlp_fc1*|*img_mlp.fc1*|*individual_token_refiner*";
 
 /// Whose LoRA it is.
 pub(super) static LORAS: &[Rule] = &[
