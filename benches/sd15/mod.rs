@@ -13,6 +13,6 @@ static CONFIGS: Embedded = &[
 ];
 
 /// The model: real configs, random weights.
-pub fn parts() -> Parts {
+pub(crate) fn parts() -> Parts {
     Parts::synthetic(Folder::embedded(CONFIGS).expect("the configs are whole"), 15)
 }

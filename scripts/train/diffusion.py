@@ -132,9 +132,10 @@ def main() -> None:
     ap.add_argument("--steps", type=int, default=0, help="train exactly this many steps instead")
     ap.add_argument("--batch", type=int, default=64)
     ap.add_argument("--lr", type=float, default=1.5e-3)
-    ap.add_argument("--ema", type=float, default=0.999)
+    ap.add_argument("--ema", type=float, default=0.995)
     ap.add_argument("--drop", type=float, default=0.1, help="share of empty captions")
     ap.add_argument("--terminal", type=float, default=0.06, help="extra share of samples at the last timestep")
+    ap.add_argument("--small-weight", type=float, default=1.6, help="how much oftener small sprites are drawn than the data says")
     ap.add_argument("--pool", type=int, default=40000)
     ap.add_argument("--seed", type=int, default=0)
     ap.add_argument("--threads", type=int, default=2)
@@ -196,6 +197,7 @@ def main() -> None:
     captioner = Captioner(tokenizer)
     rng = np.random.default_rng(args.seed + 7 + step)
     began = logged = saved = time.time()
+    cumulative = np.cumsum([args.small_weight if s.size == "small" else 1.0 for s in specs])
     smooth = None
     total = args.minutes
 
@@ -227,7 +229,7 @@ def main() -> None:
         for opt in optimizers:
             for group in opt.param_groups:
                 group["lr"] = rate
-        pick = rng.integers(0, len(specs), args.batch)
+        pick = np.searchsorted(cumulative, rng.random(args.batch) * cumulative[-1], side="right")
         ids = captioner.batch([specs[i] for i in pick], rng, args.drop)
         x0 = latents[torch.from_numpy(pick)].float()
         # one timestep in each slice of the range, some forced to the last

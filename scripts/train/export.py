@@ -66,6 +66,8 @@ def export(unet: Path, text: Path, vae: Path, tokenizer: Path, out: Path) -> int
     scheduler = {k: v for k, v in dict(make_scheduler().config).items() if not k.startswith("_")}
     write_json(out / "scheduler" / "scheduler_config.json", {"_class_name": "DDIMScheduler", **scheduler})
     write_json(out / "model_index.json", MODEL_INDEX)
+    for f in out.rglob("*.safetensors"):
+        f.chmod(0o644)
     return sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
 
 
@@ -92,7 +94,7 @@ def main() -> None:
     ap.add_argument("--limit", type=int, default=24_000_000, help="most bytes the folder may hold")
     ap.add_argument("--check", type=Path, help="PNG sheet to draw with the exported pipeline")
     ap.add_argument("--steps", type=int, default=20)
-    ap.add_argument("--guidance", type=float, default=4.0)
+    ap.add_argument("--guidance", type=float, default=3.0)
     ap.add_argument("--seeds", type=int, default=2)
     ap.add_argument("--threads", type=int, default=2)
     args = ap.parse_args()

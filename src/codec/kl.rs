@@ -195,7 +195,7 @@ impl PixelAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (b, h, w, c) = x.dims4()?;
         let tokens = self.norm.forward(x)?.reshape((b, h * w, c))?;
-        Ok((x + self.attention.forward(&tokens)?.reshape((b, h, w, c))?)?)
+        Ok(self.attention.forward(&tokens, x)?.reshape((b, h, w, c))?)
     }
 }
 

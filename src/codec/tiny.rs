@@ -87,9 +87,9 @@ impl Layer {
             Self::Conv(conv) => conv.forward(x),
             Self::Activation(activation) => activation.forward(x),
             Self::Block([first, second, third], activation) => {
-                let h = activation.forward(&first.forward(x)?)?;
-                let h = activation.forward(&second.forward(&h)?)?;
-                (x + third.forward(&h)?)?.relu()
+                let h = first.forward_activated(x, *activation)?;
+                let h = second.forward_activated(&h, *activation)?;
+                third.forward_add(&h, x)?.relu()
             }
             Self::Double => double(x),
         }

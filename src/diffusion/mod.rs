@@ -28,6 +28,7 @@ mod reader;
 mod recipe;
 mod sampler;
 mod schedule;
+mod seed_sequence;
 mod settings;
 mod spacing;
 mod torch_rng;

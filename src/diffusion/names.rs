@@ -123,8 +123,7 @@ pub fn names() -> Vec<String> {
     let mut all = Vec::new();
     for name in NAMES {
         all.push(name.name.to_owned());
-        for (ending, flag) in ENDINGS.iter().filter(|(_, flag)| takes(name.class, flag)) {
-            let _ = flag;
+        for (ending, _) in ENDINGS.iter().filter(|(_, flag)| takes(name.class, flag)) {
             all.push(format!("{}{ending}", name.name));
         }
     }
@@ -342,6 +341,14 @@ mod tests {
         let wan = Settings::read(None, &flow).unwrap();
         assert_eq!(Settings::named("euler", &wan).unwrap().class(), Class::FlowEuler);
         assert_eq!(Settings::named("euler", &wan).unwrap().flow_shift(), Some((5.0, false)));
+        let flux = json!({ "_class_name": "FlowMatchEulerDiscreteScheduler", "use_dynamic_shifting": true });
+        let flux = Settings::read(None, &flux).unwrap();
+        for name in ["unipc", "dpmpp_2m", "deis", "euler"] {
+            let settings = Settings::named(name, &flux).unwrap();
+            let options = Options { mu: settings.mu(4096), ..Options::default() };
+            assert!(options.mu.is_some_and(|mu| (mu - 1.15).abs() < 1e-9), "{name}");
+            settings.walk(4, &options).unwrap();
+        }
     }
 
     #[test]

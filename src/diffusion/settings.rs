@@ -56,17 +56,6 @@ impl Settings {
         Self::of(Class::read(name)?, keys.clone())
     }
 
-    /// Reads the text of a `scheduler_config.json`, in which Python may have written `-Infinity`.
-    ///
-    /// # Errors
-    /// As [`Settings::read`], and `config_invalid` where the text is not JSON.
-    pub fn parse(text: &str) -> Result<Self> {
-        let config: Value = serde_json::from_str(&quoted(text)).map_err(|e| {
-            Error::new(Code::ConfigInvalid, "the scheduler configuration is not JSON").because(e)
-        })?;
-        Self::read(None, &config)
-    }
-
     /// Reads the keys for a class.
     pub(crate) fn of(class: Class, config: Map<String, Value>) -> Result<Self> {
         let reader = Reader::new(class.as_str(), &config);
@@ -123,6 +112,7 @@ impl Settings {
     pub fn mu(&self, tokens: usize) -> Option<f64> {
         match &self.schedule {
             Schedule::Flow(flow) => flow.mu(tokens),
+            Schedule::Solver(solver) => solver.mu(tokens),
             _ => None,
         }
     }
@@ -152,43 +142,11 @@ impl Settings {
     }
 }
 
-/// Puts the words that Python writes for numbers without end into quotes.
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let (mut rest, mut inside) = (text, false);
-    while let Some(c) = rest.chars().next() {
-        if !inside && let Some(word) = ["-Infinity", "Infinity", "NaN"].iter().find(|w| rest.starts_with(**w))
-        {
-            out.extend(["\"", word, "\""]);
-            rest = &rest[word.len()..];
-            continue;
-        }
-        let escaped = inside && c == '\\';
-        inside ^= c == '"';
-        let length =
-            if escaped { 1 + rest[1..].chars().next().map_or(0, char::len_utf8) } else { c.len_utf8() };
-        out.push_str(&rest[..length]);
-        rest = &rest[length..];
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn python_json_is_read() {
-        let settings = Settings::parse(
-            r#"{"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": -Infinity, "x": "a \"-Infinity"}"#,
-        )
-        .unwrap();
-        assert_eq!(settings.class(), Class::DpmMultistep);
-        assert_eq!(settings.config()["x"], "a \"-Infinity");
-        assert_eq!(Settings::parse("{").unwrap_err().code, Code::ConfigInvalid);
-    }
 
     #[test]
     fn wrong_settings_are_refused_by_name() {

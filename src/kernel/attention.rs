@@ -1,16 +1,22 @@
 //! Scaled dot-product attention, heads side by side in the last dimension.
 //!
-//! A task takes one head and a block of queries: its scores are one small matrix that is soft-maxed and multiplied
-//! with the values while it is still in the cache. The full score matrix never exists.
+//! Keys and values of a head are packed like weights, so that both products run on the matrix engines. A task takes one
+//! head and a block of queries: its scores are made, soft-maxed and multiplied with the values while they are in the
+//! cache. The full score matrix never exists.
+
+use std::cell::RefCell;
 
 use candle_core::{CpuStorage, CustomOp3, D, Layout, Result, Shape, Tensor};
+use half::bf16;
 use rayon::prelude::*;
 
+use super::matrix::cpu::{Block, Engine, Number, Piece, Strip, WIDTH};
+use super::matrix::{BLOCK, Precision, Row};
 use super::simd::{exp, vectorised};
-use super::{Product, Shared, slice};
+use super::{Shared, slice};
 
-/// Queries of one task. Fixed, so that the result does not depend on the number of threads.
-const BLOCK: usize = 64;
+/// Queries of one task, about. Whole strips of the engine, so that the result does not depend on the threads.
+const QUERIES: usize = 64;
 
 /// How the tokens attend.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +25,8 @@ pub struct Heads {
     pub count: usize,
     /// Whether a token sees only itself and those before it.
     pub causal: bool,
+    /// How the two products are computed on the CPU.
+    pub precision: Precision,
 }
 
 /// softmax(q·kᵀ/√d)·v for every head.
@@ -80,104 +88,303 @@ impl CustomOp3 for Heads {
         let (q, k, v) = (slice(s1, l1)?, slice(s2, l2)?, slice(s3, l3)?);
         let (batch, length, width) = l1.shape().dims3()?;
         let (key_batch, seen, key_width) = l2.shape().dims3()?;
-        if l3.shape() != l2.shape() || key_batch != batch || key_width != width || width % self.count != 0 {
-            candle_core::bail!(
-                "attention: q {:?}, k {:?}, v {:?}, {} heads",
-                l1.shape(),
-                l2.shape(),
-                l3.shape(),
-                self.count
-            )
+        let fits = l3.shape() == l2.shape() && key_batch == batch && key_width == width;
+        if !fits || self.count == 0 || width % self.count != 0 || seen == 0 {
+            let (q, k, v) = (l1.shape(), l2.shape(), l3.shape());
+            candle_core::bail!("attention: q {q:?}, k {k:?}, v {v:?}, {} heads", self.count)
         }
         let mut y = vec![0f32; q.len()];
-        let job = Job { q, k, v, y: Shared(y.as_mut_ptr()), length, seen, width, heads: *self };
-        let blocks = length.div_ceil(BLOCK);
-        (0..batch * self.count * blocks).into_par_iter().for_each_init(Vec::new, |scores, task| {
-            let (pair, block) = (task / blocks, task % blocks);
-            job.block(pair / self.count, pair % self.count, block * BLOCK, scores);
-        });
+        let sizes = Sizes { batch, length, seen, width, heads: self.count, causal: self.causal };
+        let tensors = Tensors { q, k, v, y: Shared(y.as_mut_ptr()) };
+        let engine = Engine::best(self.precision == Precision::Bf16);
+        if engine.takes_bf16() {
+            run::<bf16>(engine, sizes, tensors);
+        } else {
+            run::<f32>(engine, sizes, tensors);
+        }
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }
 }
 
-/// The tensors of one call.
-struct Job<'a> {
+#[derive(Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    length: usize,
+    seen: usize,
+    width: usize,
+    heads: usize,
+    causal: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Tensors<'a> {
     q: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
     y: Shared,
-    length: usize,
-    seen: usize,
-    width: usize,
-    heads: Heads,
 }
 
-impl Job<'_> {
-    /// One block of queries of one head of one picture.
-    #[expect(unsafe_code, reason = "strided products on raw pointers")]
-    fn block(&self, image: usize, head: usize, from: usize, scores: &mut Vec<f32>) {
-        let (width, seen) = (self.width, self.seen);
-        let depth = width / self.heads.count;
-        let rows = BLOCK.min(self.length - from);
-        let query = (image * self.length + from) * width + head * depth;
-        let key = image * seen * width + head * depth;
-        scores.resize(rows * seen, 0.0);
-        let scale = 1.0 / (depth as f32).sqrt();
-        let similarity = Product {
-            size: [rows, seen, depth],
-            dst_row: seen,
-            keep: false,
-            lhs_row: width,
-            rhs: [width, 1],
-            scale,
-            wide: false,
-        };
-        // SAFETY: rows and columns stay inside q, k and the scores by the sizes checked in `cpu_fwd`.
-        unsafe { similarity.run(scores.as_mut_ptr(), self.q[query..].as_ptr(), self.k[key..].as_ptr()) };
-        for (row, weights) in scores.chunks_exact_mut(seen).enumerate() {
-            let visible = if self.heads.causal { (from + row + 1).min(seen) } else { seen };
-            let (past, future) = weights.split_at_mut(visible);
-            softmax(past);
-            future.fill(0.0);
+/// A number that queries, keys, shares and values are kept in.
+trait Operand: Number {
+    /// Inner elements of one line of a panel.
+    const DEEP: usize;
+    /// What an inner dimension is padded to.
+    const PAD: usize;
+    /// Lends this thread's buffers.
+    fn with_scratch(work: impl FnOnce(&mut Scratch<Self>));
+    /// Rounds numbers.
+    fn narrow(engine: Engine, from: &[f32], to: &mut [Self]);
+    /// Puts one element into a line.
+    fn put(line: &mut Row<Self::Line>, column: usize, depth: usize, value: f32);
+    /// A line of zeros.
+    fn zeros() -> Row<Self::Line>;
+}
+
+/// What a thread keeps from task to task.
+struct Scratch<T> {
+    queries: Vec<T>,
+    scores: Vec<Row<f32>>,
+    row: Vec<f32>,
+    shares: Vec<T>,
+    totals: Vec<f32>,
+    sums: Vec<Row<f32>>,
+}
+
+impl<T> Scratch<T> {
+    const fn new() -> Self {
+        Self {
+            queries: Vec::new(),
+            scores: Vec::new(),
+            row: Vec::new(),
+            shares: Vec::new(),
+            totals: Vec::new(),
+            sums: Vec::new(),
         }
-        let mixture = Product {
-            size: [rows, depth, seen],
-            dst_row: width,
-            keep: false,
-            lhs_row: seen,
-            rhs: [1, width],
-            scale: 1.0,
-            wide: false,
-        };
-        // SAFETY: this head's columns of these rows of y belong to this task alone.
-        unsafe { mixture.run(self.y.at(query), scores.as_ptr(), self.v[key..].as_ptr()) };
     }
 }
 
-/// Lanes that hold partial maxima and sums, as many as the widest vector unit keeps in four registers.
-const LANES: usize = 64;
+impl Operand for f32 {
+    const DEEP: usize = 1;
+    const PAD: usize = 1;
+
+    fn with_scratch(work: impl FnOnce(&mut Scratch<Self>)) {
+        thread_local!(static SCRATCH: RefCell<Scratch<f32>> = const { RefCell::new(Scratch::new()) });
+        SCRATCH.with_borrow_mut(work);
+    }
+
+    fn narrow(_: Engine, from: &[f32], to: &mut [Self]) {
+        to.copy_from_slice(from);
+    }
+
+    fn put(line: &mut Row<Self>, column: usize, _: usize, value: f32) {
+        line.0[column] = value;
+    }
+
+    fn zeros() -> Row<Self> {
+        Row([0.0; WIDTH])
+    }
+}
+
+impl Operand for bf16 {
+    const DEEP: usize = 2;
+    const PAD: usize = BLOCK;
+
+    fn with_scratch(work: impl FnOnce(&mut Scratch<Self>)) {
+        thread_local!(static SCRATCH: RefCell<Scratch<bf16>> = const { RefCell::new(Scratch::new()) });
+        SCRATCH.with_borrow_mut(work);
+    }
+
+    fn narrow(engine: Engine, from: &[f32], to: &mut [Self]) {
+        engine.narrow(from, to);
+    }
+
+    fn put(line: &mut Row<[Self; 2]>, column: usize, depth: usize, value: f32) {
+        line.0[column][depth] = Self::from_f32(value);
+    }
+
+    fn zeros() -> Row<[Self; 2]> {
+        Row([[Self::ZERO; 2]; WIDTH])
+    }
+}
+
+/// One head's keys and values, packed as the right sides of the two products.
+struct Packed<T: Operand> {
+    keys: Vec<Row<T::Line>>,   // [M/32] panels of `depth` lines
+    values: Vec<Row<T::Line>>, // [K/32] panels of `seen` lines
+}
+
+impl<T: Operand> Packed<T> {
+    fn new(sizes: Sizes, tensors: Tensors<'_>, image: usize, head: usize) -> Self {
+        let (depth, lines) = (sizes.width / sizes.heads, depth_of::<T>(sizes) / T::DEEP);
+        let (panels, tall) = (sizes.seen.div_ceil(WIDTH), seen_of(sizes) / T::DEEP);
+        let mut keys = vec![T::zeros(); panels * lines];
+        let mut values = vec![T::zeros(); depth.div_ceil(WIDTH) * tall];
+        for token in 0..sizes.seen {
+            let at = (image * sizes.seen + token) * sizes.width + head * depth;
+            let (panel, column) = (token / WIDTH * lines, token % WIDTH);
+            for (d, (&key, &value)) in
+                tensors.k[at..][..depth].iter().zip(&tensors.v[at..][..depth]).enumerate()
+            {
+                T::put(&mut keys[panel + d / T::DEEP], column, d % T::DEEP, key);
+                T::put(&mut values[d / WIDTH * tall + token / T::DEEP], d % WIDTH, token % T::DEEP, value);
+            }
+        }
+        Self { keys, values }
+    }
+}
+
+/// The head width as the first product's inner dimension.
+fn depth_of<T: Operand>(sizes: Sizes) -> usize {
+    (sizes.width / sizes.heads).next_multiple_of(T::PAD)
+}
+
+/// The tokens as the second product's inner dimension: whole panels of scores.
+fn seen_of(sizes: Sizes) -> usize {
+    sizes.seen.next_multiple_of(WIDTH)
+}
+
+fn run<T: Operand>(engine: Engine, sizes: Sizes, tensors: Tensors<'_>) {
+    let pairs = sizes.batch * sizes.heads;
+    let packed: Vec<Packed<T>> = (0..pairs)
+        .into_par_iter()
+        .map(|pair| Packed::new(sizes, tensors, pair / sizes.heads, pair % sizes.heads))
+        .collect();
+    let block = (QUERIES / engine.rows()).max(1) * engine.rows();
+    let blocks = sizes.length.div_ceil(block);
+    (0..pairs * blocks).into_par_iter().for_each(|task| {
+        let (pair, from) = (task / blocks, task % blocks * block);
+        let part = Part { engine, sizes, tensors, image: pair / sizes.heads, head: pair % sizes.heads, from };
+        T::with_scratch(|scratch| part.attend(&packed[pair], block.min(sizes.length - from), scratch));
+    });
+}
+
+/// A block of queries of one head of one picture.
+struct Part<'a> {
+    engine: Engine,
+    sizes: Sizes,
+    tensors: Tensors<'a>,
+    image: usize,
+    head: usize,
+    from: usize,
+}
+
+impl Part<'_> {
+    fn attend<T: Operand>(&self, packed: &Packed<T>, rows: usize, scratch: &mut Scratch<T>) {
+        let Self { engine, sizes, .. } = *self;
+        let (depth, tall) = (depth_of::<T>(sizes), seen_of(sizes));
+        let strips: Vec<Strip> = (0..rows.div_ceil(engine.rows()))
+            .map(|i| {
+                let first = i * engine.rows();
+                Strip { left: first * depth, pixel: first, rows: engine.rows().min(rows - first) }
+            })
+            .collect();
+        let all = strips.len() * engine.rows();
+        let Scratch { queries, scores, row, shares, totals, sums } = scratch;
+        self.gather::<T>(rows, depth, row, fit(queries, all * depth, T::default()));
+
+        let _session = engine.session();
+        let panels = sizes.seen.div_ceil(WIDTH);
+        let lines = depth / T::DEEP;
+        fit(scores, panels * all, f32::zeros());
+        for (keys, scores) in packed.keys.chunks_exact(lines).zip(scores.chunks_exact_mut(all)) {
+            multiply::<T>(engine, queries, depth, &strips, keys, scores);
+        }
+        let shares = fit(shares, all * tall, T::default());
+        totals.clear();
+        for r in 0..rows {
+            let visible = if sizes.causal { (self.from + r + 1).min(sizes.seen) } else { sizes.seen };
+            row.resize(tall, 0.0);
+            totals.push(weigh(scores, r, all, visible, row));
+            T::narrow(engine, row, &mut shares[r * tall..][..tall]);
+        }
+        let strips: Vec<Strip> =
+            strips.iter().map(|strip| Strip { left: strip.pixel * tall, ..*strip }).collect();
+        fit(sums, all, f32::zeros());
+        for (panel, values) in packed.values.chunks_exact(tall / T::DEEP).enumerate() {
+            multiply::<T>(engine, shares, tall, &strips, values, sums);
+            self.scatter(panel, &sums[..rows], totals);
+        }
+    }
+
+    /// The block's queries, scaled, one after the other.
+    fn gather<T: Operand>(&self, rows: usize, padded: usize, row: &mut Vec<f32>, queries: &mut [T]) {
+        let Sizes { length, width, heads, .. } = self.sizes;
+        let depth = width / heads;
+        let scale = 1.0 / (depth as f32).sqrt();
+        row.clear();
+        row.resize(padded, 0.0);
+        for (r, query) in queries.chunks_exact_mut(padded).take(rows).enumerate() {
+            let at = (self.image * length + self.from + r) * width + self.head * depth;
+            for (to, from) in row.iter_mut().zip(&self.tensors.q[at..][..depth]) {
+                *to = from * scale;
+            }
+            T::narrow(self.engine, row, query);
+        }
+    }
+
+    /// Writes one panel of the block's result, each row divided by its total.
+    #[expect(unsafe_code, reason = "rows of one output are written by several threads")]
+    fn scatter(&self, panel: usize, sums: &[Row<f32>], totals: &[f32]) {
+        let Sizes { length, width, heads, .. } = self.sizes;
+        let depth = width / heads;
+        let columns = WIDTH.min(depth - panel * WIDTH);
+        for (r, (sums, total)) in sums.iter().zip(totals).enumerate() {
+            let at = (self.image * length + self.from + r) * width + self.head * depth + panel * WIDTH;
+            // SAFETY: this head's columns of these rows belong to this task alone.
+            let y = unsafe { std::slice::from_raw_parts_mut(self.tensors.y.at(at), columns) };
+            let share = 1.0 / total;
+            for (y, sum) in y.iter_mut().zip(&sums.0) {
+                *y = sum * share;
+            }
+        }
+    }
+}
+
+/// Grows a buffer to at least `count` and lends that much.
+fn fit<T: Copy>(buffer: &mut Vec<T>, count: usize, filler: T) -> &mut [T] {
+    if buffer.len() < count {
+        buffer.resize(count, filler);
+    }
+    &mut buffer[..count]
+}
+
+/// All strips with one panel, over the whole inner dimension.
+fn multiply<T: Operand>(
+    engine: Engine,
+    left: &[T],
+    step: usize,
+    strips: &[Strip],
+    panel: &[Row<T::Line>],
+    sums: &mut [Row<f32>],
+) {
+    let pieces = [Piece { left: 0, line: 0, depth: step }];
+    let calls = strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * engine.rows()));
+    for (strips, sums) in calls {
+        T::sums(engine, Block { left, step, strips, panel, pieces: &pieces, keep: false }, sums);
+    }
+}
 
 vectorised! {
-    /// In place, shifted by the largest value so that nothing overflows.
-    fn softmax(row: &mut [f32]) {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        for values in row.chunks(LANES) {
+    /// Shifted exponentials of one row of scores, zero beyond `visible`, and their sum.
+    fn weigh(scores: &[Row<f32>], first: usize, stride: usize, visible: usize, row: &mut [f32]) -> f32 {
+        let mut lanes = [f32::NEG_INFINITY; WIDTH];
+        for (panel, values) in row.chunks_exact_mut(WIDTH).enumerate() {
+            values.copy_from_slice(&scores[first + panel * stride].0);
+            let left = visible.saturating_sub(panel * WIDTH).min(WIDTH);
+            values[left..].fill(f32::NEG_INFINITY);
             for (lane, value) in lanes.iter_mut().zip(values) {
                 *lane = if *value > *lane { *value } else { *lane };
             }
         }
         let largest = lanes.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut sums = [0f32; LANES];
-        for values in row.chunks_mut(LANES) {
+        let mut sums = [0f32; WIDTH];
+        for values in row.chunks_exact_mut(WIDTH) {
             for (sum, value) in sums.iter_mut().zip(values) {
                 *value = exp(*value - largest);
                 *sum += *value;
             }
         }
-        let share = 1.0 / sums.iter().sum::<f32>();
-        for value in row {
-            *value *= share;
-        }
+        sums.iter().sum()
     }
 }
 
@@ -194,13 +401,22 @@ mod tests {
 
     #[test]
     fn ours_equals_the_reference_for_self_cross_and_causal() -> Result<()> {
-        for (length, seen, causal) in [(150, 150, false), (70, 7, false), (77, 77, true), (1, 1, true)] {
-            let (q, k, v) = (wave((2, length, 24), 0)?, wave((2, seen, 24), 5)?, wave((2, seen, 24), 9)?);
-            let heads = Heads { count: 3, causal };
-            let ours = attention(&q, &k, &v, heads)?;
-            let oracle = reference(&q, &k, &v, heads)?;
-            let error = (ours - oracle)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            assert!(error < 1e-5, "{length} over {seen}, causal {causal}: {error}");
+        for (precision, tolerance) in [(Precision::Exact, 1e-5), (Precision::Bf16, 1e-2)] {
+            for (length, seen, width, causal) in [
+                (150, 150, 24, false),
+                (70, 7, 24, false),
+                (77, 77, 24, true),
+                (1, 1, 24, true),
+                (65, 33, 120, false),
+            ] {
+                let shape = |rows| (2, rows, width);
+                let (q, k, v) = (wave(shape(length), 0)?, wave(shape(seen), 5)?, wave(shape(seen), 9)?);
+                let heads = Heads { count: 3, causal, precision };
+                let ours = attention(&q, &k, &v, heads)?;
+                let oracle = reference(&q, &k, &v, heads)?;
+                let error = (ours - oracle)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                assert!(error < tolerance, "{length} over {seen}, causal {causal}, {precision:?}: {error}");
+            }
         }
         Ok(())
     }

@@ -1,29 +1,43 @@
-//! The operators whose speed decides, one file each.
+//! The operators whose speed decides, one file or folder each.
 //!
-//! Every file holds the operator, and `reference()`: the same mathematics in plain candle operations. The reference is
+//! Each holds the operator, and `reference()`: the same mathematics in plain candle operations. The reference is
 //! what other devices run, the oracle of the tests and the baseline of the benches. Only `nn` calls these.
 //!
 //! Activations are channels-last: pictures are `[B, H, W, C]`, tokens `[B, L, C]`, so that a picture becomes tokens by a
 //! reshape that moves nothing.
 
 pub mod attention;
-pub mod conv;
 pub mod layer_norm;
+pub mod matrix;
 pub mod norm;
 mod simd;
-pub mod widen;
 
 pub use attention::attention;
-pub use conv::{Window, conv2d};
 pub use layer_norm::layer_norm;
 pub use norm::group_norm;
-pub use widen::widen;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use candle_core::{CpuStorage, Layout, Result, Tensor};
 
+/// Whether everything takes the reference path.
+static REFERENCE: AtomicBool = AtomicBool::new(false);
+
+/// Makes every operator of this process take its reference path, on the CPU too.
+///
+/// Only a program's face calls this, once, before it opens a model: weights are packed for one path or the other. A
+/// switch of the process and not a field that travels with models, since it is for finding faults, not for use.
+pub fn use_reference(yes: bool) {
+    REFERENCE.store(yes, Ordering::Relaxed);
+}
+
+fn is_reference() -> bool {
+    REFERENCE.load(Ordering::Relaxed)
+}
+
 /// Whether an operator of ours can run: f32 on the CPU. Everything else takes the reference path.
 fn is_ours(x: &Tensor) -> bool {
-    x.device().is_cpu() && x.dtype() == candle_core::DType::F32
+    x.device().is_cpu() && x.dtype() == candle_core::DType::F32 && !is_reference()
 }
 
 /// The contiguous f32 values behind a layout.
@@ -52,60 +66,5 @@ impl Shared {
     fn at(self, offset: usize) -> *mut f32 {
         // SAFETY: callers stay inside the output they allocated.
         unsafe { self.0.add(offset) }
-    }
-}
-
-/// `dst = keep·dst + scale·lhs·rhs` on raw row-major views; strides are in elements.
-#[derive(Clone, Copy)]
-struct Product {
-    /// Rows of the result, columns of the result, inner length.
-    size: [usize; 3],
-    /// Distance between rows of the result.
-    dst_row: usize,
-    /// Whether the result is added to what is there.
-    keep: bool,
-    /// Distance between rows of the left side.
-    lhs_row: usize,
-    /// Distances between columns and between rows of the right side.
-    rhs: [usize; 2],
-    /// Factor on the product.
-    scale: f32,
-    /// Whether the whole thread pool works on this one product.
-    wide: bool,
-}
-
-impl Product {
-    /// Runs the product.
-    ///
-    /// # Safety
-    /// The three pointers must be valid for the rows, columns and strides named, and `dst` must not overlap the others.
-    #[expect(unsafe_code, reason = "the matrix product of the `gemm` crate takes raw pointers")]
-    unsafe fn run(&self, dst: *mut f32, lhs: *const f32, rhs: *const f32) {
-        let [m, n, k] = self.size;
-        let threads = if self.wide { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
-        // SAFETY: handed on to the caller.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                dst,
-                1,
-                self.dst_row as isize,
-                self.keep,
-                lhs,
-                1,
-                self.lhs_row as isize,
-                rhs,
-                self.rhs[0] as isize,
-                self.rhs[1] as isize,
-                1.0,
-                self.scale,
-                false,
-                false,
-                false,
-                threads,
-            );
-        }
     }
 }

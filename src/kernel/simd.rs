@@ -11,7 +11,7 @@
 macro_rules! vectorised {
     ($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$meta])*
-        pub(crate) fn $name($($argument: $type),*) $(-> $result)? {
+        pub(in crate::kernel) fn $name($($argument: $type),*) $(-> $result)? {
             #[inline(always)]
             fn plain($($argument: $type),*) $(-> $result)? $body
 

@@ -4,7 +4,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::Linear;
-use crate::kernel::{self, attention::Heads};
+use crate::kernel::attention::{self, Heads};
+use crate::kernel::matrix::Precision;
 
 /// Widths of an attention layer.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +24,7 @@ pub struct Attention {
     query: Linear,
     told: KeyValue,
     output: Linear,
-    heads: usize,
+    heads: Heads,
 }
 
 /// The projections of the sequence that is asked; for text they are computed once for a whole walk.
@@ -53,7 +54,7 @@ impl Attention {
                 value: read(context, width, &vb.pp("to_v"))?,
             },
             output: Linear::new(width, width, &vb.pp("to_out.0"))?,
-            heads,
+            heads: heads_of(heads, false, vb),
         })
     }
 
@@ -65,18 +66,25 @@ impl Attention {
     /// Every token asks every token.
     ///
     /// # Shapes
-    /// `x` `[B, L, D]` → the same.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.over(x, &self.told.project(x)?)
+    /// `x` `[B, L, D]`, `around` as `x` in any grouping, which is added → as `x`.
+    pub fn forward(&self, x: &Tensor, around: &Tensor) -> Result<Tensor> {
+        self.over(x, &self.told.project(x)?, around)
     }
 
     /// Every token asks tokens whose keys and values are known.
     ///
     /// # Shapes
-    /// `x` `[B, L, D]`, `told` `[B, M, D]` each → as `x`.
-    pub fn over(&self, x: &Tensor, told: &[Tensor; 2]) -> Result<Tensor> {
+    /// `x` `[B, L, D]`, `told` `[B, M, D]` each, `around` as `x` in any grouping, which is added → as `x`.
+    pub fn over(&self, x: &Tensor, told: &[Tensor; 2], around: &Tensor) -> Result<Tensor> {
         let [key, value] = told;
-        let heads = Heads { count: self.heads, causal: false };
-        self.output.forward(&kernel::attention(&self.query.forward(x)?, key, value, heads)?)
+        let mixed = attention::attention(&self.query.forward(x)?, key, value, self.heads)?;
+        self.output.forward_add(&mixed, around)
     }
+}
+
+/// Heads whose products are computed as this builder's matrices are.
+pub fn heads_of(count: usize, causal: bool, vb: &VarBuilder) -> Heads {
+    // A soft-maxed share has little to lose, but a causal mask goes with short texts that cost nothing.
+    let precision = if causal { Precision::Exact } else { super::precision(vb) };
+    Heads { count, causal, precision }
 }

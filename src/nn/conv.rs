@@ -3,40 +3,74 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::activation_dtype;
-use crate::kernel::{Window, conv2d, widen};
+use super::{Activation, precision};
+use crate::kernel::matrix::{Finish, Weight, Window, conv2d, conv2d_doubled};
 
 /// Two-dimensional convolution plus bias, channels-last.
 #[derive(Debug, Clone)]
 pub struct Conv2d {
-    weight: Tensor, // [K·K·I, O]
-    bias: Tensor,   // [O]
+    weight: Weight, // [O, I, K, K]
     window: Window,
 }
 
 impl Conv2d {
     /// Reads `weight` `[O, I, K, K]` and `bias` `[O]`.
     pub fn new(input: usize, output: usize, window: Window, vb: &VarBuilder) -> Result<Self> {
-        let bias = vb.get(output, "bias")?.to_dtype(activation_dtype(vb))?;
-        Self::of(input, output, window, vb, bias)
+        Self::of(input, output, window, vb, Some(&vb.get(output, "bias")?))
     }
 
     /// Reads `weight` `[O, I, K, K]`; the bias is zero.
     pub fn without_bias(input: usize, output: usize, window: Window, vb: &VarBuilder) -> Result<Self> {
-        let bias = Tensor::zeros(output, activation_dtype(vb), vb.device())?;
-        Self::of(input, output, window, vb, bias)
+        Self::of(input, output, window, vb, None)
     }
 
-    fn of(input: usize, output: usize, window: Window, vb: &VarBuilder, bias: Tensor) -> Result<Self> {
-        let size = window.size;
-        let weight = vb.get((output, input, size, size), "weight")?;
-        let weight = weight.permute((2, 3, 1, 0))?.contiguous()?.reshape((size * size * input, output))?;
-        Ok(Self { weight, bias, window })
+    fn of(
+        input: usize,
+        output: usize,
+        window: Window,
+        vb: &VarBuilder,
+        bias: Option<&Tensor>,
+    ) -> Result<Self> {
+        let weight = vb.get((output, input, window.size, window.size), "weight")?;
+        Ok(Self { weight: Weight::new(&weight, bias, precision(vb))?, window })
     }
 
     /// # Shapes
     /// `x` `[B, H, W, I]` → `[B, H', W', O]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        conv2d(x, &widen(&self.weight, x.dtype())?, &self.bias, self.window)
+        conv2d(x, &self.weight, self.window, Finish::Plain)
+    }
+
+    /// The convolution plus what went around it.
+    ///
+    /// # Shapes
+    /// `x` `[B, H, W, I]`, `around` `[B, H', W', O]` → as `around`.
+    pub fn forward_add(&self, x: &Tensor, around: &Tensor) -> Result<Tensor> {
+        conv2d(x, &self.weight, self.window, Finish::Add(around))
+    }
+
+    /// The convolution plus a signal that all pixels of an image hear.
+    ///
+    /// # Shapes
+    /// `x` `[B, H, W, I]`, `signal` `[B, O]` → `[B, H', W', O]`.
+    pub fn forward_told(&self, x: &Tensor, signal: &Tensor) -> Result<Tensor> {
+        conv2d(x, &self.weight, self.window, Finish::PerImage(signal))
+    }
+
+    /// The convolution and a function of every number.
+    ///
+    /// # Shapes
+    /// `x` `[B, H, W, I]` → `[B, H', W', O]`.
+    pub fn forward_activated(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        conv2d(x, &self.weight, self.window, Finish::Apply(activation))
+    }
+
+    /// The convolution of the picture at twice its size.
+    ///
+    /// # Shapes
+    /// `x` `[B, H, W, I]` → `[B, h, w, O]` of the picture `[B, h, w, I]`, where `size` is `[h, w]`, 2H or 2H − 1 and 2W or
+    /// 2W − 1.
+    pub fn forward_doubled(&self, x: &Tensor, size: [usize; 2]) -> Result<Tensor> {
+        conv2d_doubled(x, size, &self.weight, self.window, Finish::Plain)
     }
 }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{Linear, activation_dtype};
+use super::{Activation, Linear, activation_dtype};
 
 /// The sinusoidal embedding of one number per row.
 ///
@@ -53,8 +53,8 @@ impl TimeEmbedding {
             None => None,
         };
         Ok(Self {
-            first: Linear::new(input, width, &vb.pp("linear_1"))?,
-            second: Linear::new(width, width, &vb.pp("linear_2"))?,
+            first: Linear::exact(input, width, &vb.pp("linear_1"))?,
+            second: Linear::exact(width, width, &vb.pp("linear_2"))?,
             condition,
             dtype: activation_dtype(vb),
             device: vb.device().clone(),
@@ -69,6 +69,6 @@ impl TimeEmbedding {
             let condition = condition.to_device(&self.device)?.to_dtype(self.dtype)?;
             x = (x + project.forward(&condition)?)?;
         }
-        self.second.forward(&self.first.forward(&x)?.silu()?)
+        self.second.forward(&self.first.forward_activated(&x, Activation::Silu)?)
     }
 }

@@ -3,55 +3,81 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::activation_dtype;
-use crate::kernel::{Window, conv2d, widen};
+use super::{Activation, precision};
+use crate::kernel::matrix::{Finish, Precision, Weight, linear};
 
 /// y = x·Wᵀ + b.
 #[derive(Debug, Clone)]
 pub struct Linear {
-    weight: Tensor, // [I, O], turned once so that every product reads rows
-    bias: Tensor,   // [O]
+    weight: Weight, // [O, I]
 }
 
 impl Linear {
     /// Reads `weight` `[O, I]` and `bias` `[O]`.
     pub fn new(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        Self::of(input, output, vb, true)
+        let weight = vb.get((output, input), "weight")?;
+        Ok(Self { weight: Weight::new(&weight, Some(&vb.get(output, "bias")?), precision(vb))? })
     }
 
     /// Reads `weight` `[O, I]`; the bias is zero.
     pub fn without_bias(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        Self::of(input, output, vb, false)
+        Ok(Self { weight: Weight::new(&vb.get((output, input), "weight")?, None, precision(vb))? })
     }
 
     /// Reads `weight` `[O, I, 1, 1]` and `bias` `[O]`: a convolution that sees one pixel.
     pub fn pointwise(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        let weight = vb.get((output, input, 1, 1), "weight")?.reshape((output, input))?.t()?.contiguous()?;
-        Ok(Self { weight, bias: vb.get(output, "bias")?.to_dtype(activation_dtype(vb))? })
+        let weight = vb.get((output, input, 1, 1), "weight")?;
+        Ok(Self { weight: Weight::new(&weight, Some(&vb.get(output, "bias")?), precision(vb))? })
     }
 
-    fn of(input: usize, output: usize, vb: &VarBuilder, bias: bool) -> Result<Self> {
-        let weight = vb.get((output, input), "weight")?.t()?.contiguous()?;
-        let dtype = activation_dtype(vb);
-        let bias = if bias {
-            vb.get(output, "bias")?.to_dtype(dtype)?
-        } else {
-            Tensor::zeros(output, dtype, vb.device())?
-        };
-        Ok(Self { weight, bias })
+    /// As [`Self::new`], computed in f32 whatever the weights are in: for maps that cost nothing and decide much.
+    pub fn exact(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
+        let weight = vb.get((output, input), "weight")?;
+        Ok(Self { weight: Weight::new(&weight, Some(&vb.get(output, "bias")?), Precision::Exact)? })
     }
 
     /// # Shapes
     /// `x` `[…, I]` → `[…, O]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (input, output) = self.weight.dims2()?;
-        let mut shape = x.dims().to_vec();
-        let rows = x.elem_count() / input;
-        let weight = widen(&self.weight, x.dtype())?;
-        let y = conv2d(&x.reshape((1, 1, rows, input))?, &weight, &self.bias, Window::same(1))?;
-        if let Some(last) = shape.last_mut() {
-            *last = output;
-        }
-        y.reshape(shape)
+        linear(x, &self.weight, Finish::Plain)
+    }
+
+    /// The map plus what went around it.
+    ///
+    /// # Shapes
+    /// `x` `[…, I]`, `around` `[…, O]` in any grouping → `[…, O]`.
+    pub fn forward_add(&self, x: &Tensor, around: &Tensor) -> Result<Tensor> {
+        linear(x, &self.weight, Finish::Add(around))
+    }
+
+    /// The map and a function of every number.
+    ///
+    /// # Shapes
+    /// `x` `[…, I]` → `[…, O]`.
+    pub fn forward_activated(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        linear(x, &self.weight, Finish::Apply(activation))
+    }
+}
+
+/// Two maps of one input, the second of which gates the first: value·gelu(gate).
+///
+/// # Source
+/// GEGLU, Shazeer 2020 (arXiv 2002.05202) §2.
+#[derive(Debug, Clone)]
+pub struct Geglu {
+    weight: Weight, // [2·D, I]
+}
+
+impl Geglu {
+    /// Reads `weight` `[2·D, I]` and `bias` `[2·D]`, values before gates.
+    pub fn new(input: usize, inner: usize, vb: &VarBuilder) -> Result<Self> {
+        let weight = vb.get((2 * inner, input), "weight")?;
+        Ok(Self { weight: Weight::gated(&weight, Some(&vb.get(2 * inner, "bias")?), precision(vb))? })
+    }
+
+    /// # Shapes
+    /// `x` `[…, I]` → `[…, D]`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        linear(x, &self.weight, Finish::Geglu)
     }
 }

@@ -61,15 +61,15 @@ impl Resnet {
     /// # Shapes
     /// `x` `[B, H, W, I]`, `time` `[B, D]` after its SiLU → `[B, H, W, O]`.
     pub fn forward(&self, x: &Tensor, time: Option<&Tensor>) -> Result<Tensor> {
-        let mut h = self.conv1.forward(&self.norm1.forward_silu(x)?)?;
-        if let (Some(project), Some(time)) = (&self.time, time) {
-            let signal = project.forward(time)?.unsqueeze(1)?.unsqueeze(1)?; // [B, 1, 1, O]
-            h = h.broadcast_add(&signal)?;
-        }
-        let h = self.conv2.forward(&self.norm2.forward_silu(&h)?)?;
+        let h = self.norm1.forward_silu(x)?;
+        let h = match (&self.time, time) {
+            (Some(project), Some(time)) => self.conv1.forward_told(&h, &project.forward(time)?)?,
+            _ => self.conv1.forward(&h)?,
+        };
+        let h = self.norm2.forward_silu(&h)?;
         match &self.shortcut {
-            Some(shortcut) => shortcut.forward(x)? + h,
-            None => x + h,
+            Some(shortcut) => self.conv2.forward_add(&h, &shortcut.forward(x)?),
+            None => self.conv2.forward_add(&h, x),
         }
     }
 }

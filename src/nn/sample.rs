@@ -40,7 +40,7 @@ impl Upsample {
     /// # Shapes
     /// `[B, H, W, C]` → `[B, h, w, C]` where `size` is `(h, w)`, 2H or 2H − 1 and 2W or 2W − 1.
     pub fn forward(&self, x: &Tensor, size: (usize, usize)) -> Result<Tensor> {
-        self.conv.forward(&double(x)?.narrow(1, 0, size.0)?.narrow(2, 0, size.1)?)
+        self.conv.forward_doubled(x, size.into())
     }
 }
 

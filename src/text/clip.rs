@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 
 use super::{Features, TextEncoder, Tokens};
 use crate::error::{self, Code, Error};
-use crate::nn::{Activation, Heads, LayerNorm, Linear, activation_dtype, attend};
+use crate::nn::{Activation, Heads, LayerNorm, Linear, activation_dtype, attend, heads_of};
 use crate::weights::Config;
 use crate::weights::Inventory;
 
@@ -198,15 +198,15 @@ impl Layer {
             widen: Linear::new(width, inner, &map.pp("fc1"))?,
             narrow: Linear::new(inner, width, &map.pp("fc2"))?,
             activation,
-            heads: Heads { count: heads, causal: true },
+            heads: heads_of(heads, true, vb),
         })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let h = self.norm1.forward(x)?;
         let (q, k, v) = (self.query.forward(&h)?, self.key.forward(&h)?, self.value.forward(&h)?);
-        let x = (x + self.output.forward(&attend(&q, &k, &v, self.heads)?)?)?;
-        let h = self.widen.forward(&self.norm2.forward(&x)?)?;
-        &x + self.narrow.forward(&self.activation.forward(&h)?)?
+        let x = self.output.forward_add(&attend(&q, &k, &v, self.heads)?, x)?;
+        let h = self.widen.forward_activated(&self.norm2.forward(&x)?, self.activation)?;
+        self.narrow.forward_add(&h, &x)
     }
 }

@@ -6,7 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use candle_core::DType;
+
+use super::block::Block;
 use super::limits;
+use super::packing::Packing;
 use crate::error::{Code, Error, Result};
 
 /// How one number is stored.
@@ -18,7 +22,13 @@ pub enum Scalar {
     F16,
     /// The upper half of an `F32`.
     Bf16,
-    /// Any other type that safetensors knows: listed, never read.
+    /// One byte: sign, four bits of exponent, three of mantissa; no infinity.
+    F8E4m3,
+    /// The upper half of an `F16`.
+    F8E5m2,
+    /// Blocks of numbers that share a scale, as GGUF files have them.
+    Block(Block),
+    /// Any other type that a file may have: listed, not read by itself.
     Other {
         /// Its name in the file.
         name: &'static str,
@@ -27,7 +37,7 @@ pub enum Scalar {
     },
 }
 
-/// The types that a file may name but that no network of ours reads, with their widths in bits.
+/// The types that a file may name but that no network of ours reads as they are, with their widths in bits.
 ///
 /// # Source
 /// `huggingface/safetensors` README, format section, and `Dtype` of its 0.8 crate, Apache-2.0.
@@ -38,8 +48,6 @@ const OTHERS: &[(&str, usize)] = &[
     ("BOOL", 8),
     ("U8", 8),
     ("I8", 8),
-    ("F8_E5M2", 8),
-    ("F8_E4M3", 8),
     ("F8_E8M0", 8),
     ("F8_E4M3FNUZ", 8),
     ("F8_E5M2FNUZ", 8),
@@ -60,6 +68,8 @@ impl Scalar {
             "F32" => Some(Self::F32),
             "F16" => Some(Self::F16),
             "BF16" => Some(Self::Bf16),
+            "F8_E4M3" => Some(Self::F8E4m3),
+            "F8_E5M2" => Some(Self::F8E5m2),
             _ => {
                 let &(name, bits) = OTHERS.iter().find(|(name, _)| *name == text)?;
                 Some(Self::Other { name, bits })
@@ -67,28 +77,37 @@ impl Scalar {
         }
     }
 
-    /// The spelling of a safetensors header.
+    /// The spelling of a safetensors header, or ggml's name of a type of blocks.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",
             Self::F16 => "F16",
             Self::Bf16 => "BF16",
+            Self::F8E4m3 => "F8_E4M3",
+            Self::F8E5m2 => "F8_E5M2",
+            Self::Block(block) => block.name(),
             Self::Other { name, .. } => name,
         }
     }
 
-    /// The width of one number.
-    pub fn bits(self) -> usize {
-        match self {
-            Self::F32 => 32,
-            Self::F16 | Self::Bf16 => 16,
-            Self::Other { bits, .. } => bits,
-        }
+    /// The bytes that so many numbers have; `None` where that is no whole count of bytes and blocks, or too many.
+    pub fn bytes(self, numbers: usize) -> Option<usize> {
+        let (group, bytes) = match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::F8E4m3 | Self::F8E5m2 => (1, 1),
+            Self::Block(block) => (block.numbers(), block.bytes()),
+            Self::Other { bits, .. } => {
+                let bits = numbers.checked_mul(bits)?;
+                return bits.is_multiple_of(8).then_some(bits / 8);
+            }
+        };
+        if numbers.is_multiple_of(group) { (numbers / group).checked_mul(bytes) } else { None }
     }
 }
 
 /// Where one tensor lies and how it reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TensorInfo {
     /// The type on disk.
     pub scalar: Scalar,
@@ -98,10 +117,50 @@ pub struct TensorInfo {
     pub file: usize,
     /// The bytes within that file, from its first byte.
     pub range: Range<usize>,
+    /// What else it takes to read the numbers: scales that lie elsewhere.
+    pub packing: Option<Packing>,
+}
+
+impl TensorInfo {
+    /// A tensor whose bytes are its numbers.
+    pub fn new(scalar: Scalar, shape: Vec<usize>, file: usize, range: Range<usize>) -> Self {
+        Self { scalar, shape, file, range, packing: None }
+    }
+
+    /// Whether the numbers are stored in fewer bits than networks compute with.
+    pub fn is_quantised(&self) -> bool {
+        self.packing.is_some() || matches!(self.scalar, Scalar::Block(_) | Scalar::F8E4m3 | Scalar::F8E5m2)
+    }
+
+    /// Whether it is packed in a way that we do not read, so that its shape is not the one that networks know.
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self.packing, Some(Packing::Unread(_)))
+    }
+
+    /// Part `number` of `parts` equal parts of the rows, which lie one after the other.
+    ///
+    /// `None` if they cannot be cut so: too few rows, or blocks that reach across a cut.
+    pub fn rows(&self, number: usize, parts: usize) -> Option<Self> {
+        let (&all, rest) = self.shape.split_first()?;
+        if parts == 0 || number >= parts || !all.is_multiple_of(parts) {
+            return None;
+        }
+        let shape: Vec<usize> = std::iter::once(all / parts).chain(rest.iter().copied()).collect();
+        let bytes = self.scalar.bytes(shape.iter().product())?;
+        if bytes * parts != self.range.len() {
+            return None;
+        }
+        let start = self.range.start + number * bytes;
+        let packing = match &self.packing {
+            Some(packing) => Some(packing.rows(number, parts, &self.shape)?),
+            None => None,
+        };
+        Some(Self { shape, range: start..start + bytes, packing, ..*self })
+    }
 }
 
 /// The tensors of one file, or of all shards of one network.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inventory {
     /// Every tensor by name.
     pub tensors: BTreeMap<String, TensorInfo>,
@@ -137,7 +196,7 @@ impl Inventory {
         (0..self.tensors.len()).take_while(|n| self.has_prefix(&format!("{prefix}.{n}."))).count()
     }
 
-    /// Bytes on disk of all tensors.
+    /// Bytes on disk of all tensors, without the scales that some share.
     pub fn bytes(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.range.len() as u64).sum()
     }
@@ -145,6 +204,23 @@ impl Inventory {
     /// Numbers in all tensors: times the width of the type in memory, what loading costs.
     pub fn parameters(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum()
+    }
+
+    /// The half-precision type that most of the bytes have, if they have one.
+    pub(super) fn half_precision(&self) -> Option<DType> {
+        let (mut f16, mut bf16, mut f32, mut quantised) = (0, 0, 0, 0);
+        for info in self.tensors.values() {
+            let kind = match info.scalar {
+                _ if info.is_quantised() => &mut quantised,
+                Scalar::F16 => &mut f16,
+                Scalar::Bf16 => &mut bf16,
+                Scalar::F32 => &mut f32,
+                _ => continue,
+            };
+            *kind += info.range.len();
+        }
+        let half = if f16 >= bf16 { DType::F16 } else { DType::BF16 };
+        (f16.max(bf16) > f32.max(quantised)).then_some(half)
     }
 
     /// Only the tensors below `prefix`, named without it.
@@ -194,7 +270,7 @@ mod tests {
     use super::*;
 
     fn inventory(names: &[&str]) -> Inventory {
-        let tensor = TensorInfo { scalar: Scalar::F16, shape: vec![2, 3], file: 0, range: 8..20 };
+        let tensor = TensorInfo::new(Scalar::F16, vec![2, 3], 0, 8..20);
         Inventory {
             tensors: names.iter().map(|name| ((*name).to_owned(), tensor.clone())).collect(),
             metadata: BTreeMap::new(),
@@ -220,9 +296,22 @@ mod tests {
 
     #[test]
     fn every_type_keeps_its_spelling() {
-        for name in OTHERS.iter().map(|(name, _)| *name).chain(["F32", "F16", "BF16"]) {
+        for name in OTHERS.iter().map(|(name, _)| *name).chain(["F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"]) {
             assert_eq!(Scalar::parse(name).expect("known").name(), name);
         }
         assert_eq!(Scalar::parse("F128"), None);
+    }
+
+    #[test]
+    fn rows_are_cut_at_blocks_and_nowhere_else() {
+        let q8 = Scalar::Block(Block::Q8_0);
+        assert_eq!((q8.bytes(64), q8.bytes(33), q8.bytes(usize::MAX - 31)), (Some(68), None, None));
+        let tensor = TensorInfo::new(q8, vec![6, 32], 1, 10..10 + 6 * 34);
+        let cut = tensor.rows(1, 3).expect("whole blocks");
+        assert_eq!((cut.range, cut.shape, cut.file), (78..146, vec![2, 32], 1));
+        assert_eq!(tensor.rows(0, 4), None);
+        assert_eq!(tensor.rows(3, 3), None);
+        let narrow = TensorInfo::new(q8, vec![4, 16], 0, 0..68);
+        assert_eq!(narrow.rows(0, 4), None, "a block has two rows");
     }
 }

@@ -70,8 +70,6 @@ fn foreign(bytes: &[u8], label: &str) -> Option<Error> {
     let pickled = matches!(bytes, [0x80, 2..=5, ..]);
     let (what, hint) = if begins(b"PK\x03\x04") || pickled {
         ("a PyTorch checkpoint (pickle)", CONVERT)
-    } else if begins(b"GGUF") {
-        ("a GGUF file", "use the .safetensors file of the same model")
     } else if [b"lmgg", b"fmgg", b"tjgg", b"algg"].into_iter().any(|magic| begins(magic)) {
         ("a GGML file of before 2023", "use the .safetensors file of the same model")
     } else if begins(b"\x89HDF") {
@@ -157,7 +155,7 @@ impl<'de> Visitor<'de> for Lister<'_> {
 }
 
 /// Names reach logs and messages, so they are plain text of a sane length.
-fn check_name(name: &str, label: &str) -> Result<()> {
+pub(super) fn check_name(name: &str, label: &str) -> Result<()> {
     if !name.is_empty() && name.len() <= limits::NAME_BYTES && !name.chars().any(char::is_control) {
         return Ok(());
     }
@@ -178,17 +176,17 @@ fn place(entry: &Entry, start: usize, length: usize) -> Result<TensorInfo, Strin
     let shape = entry.shape.iter().map(|&size| usize::try_from(size));
     let shape: Vec<usize> = shape.collect::<Result<_, _>>().map_err(|_| wide())?;
     let numbers = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
-    let bits = numbers.and_then(|numbers| numbers.checked_mul(scalar.bits())).ok_or_else(wide)?;
+    let numbers = numbers.ok_or_else(wide)?;
     let at = |offset: u64| usize::try_from(offset).ok()?.checked_add(start);
     let (begin, end) = at(entry.data_offsets.0).zip(at(entry.data_offsets.1)).ok_or_else(wide)?;
     if begin > end || end > length {
         return Err(format!("lies at {begin}..{end} of a file of {length} bytes"));
     }
-    if bits % 8 != 0 || bits / 8 != end - begin {
+    if scalar.bytes(numbers) != Some(end - begin) {
         let found = end - begin;
         return Err(format!("of type {} and shape {shape:?} cannot have {found} bytes", scalar.name()));
     }
-    Ok(TensorInfo { scalar, shape, file: 0, range: begin..end })
+    Ok(TensorInfo::new(scalar, shape, 0, begin..end))
 }
 
 /// Tensors follow one another from the first byte of data to the last: no overlap, no hole, nothing behind.
@@ -272,7 +270,6 @@ mod tests {
         for (magic, what) in [
             (&b"PK\x03\x04rest of a zip"[..], "pickle"),
             (b"\x80\x02}q\x00X", "pickle"),
-            (b"GGUF\x03\0\0\0\0\0\0\0", "GGUF"),
             (b"tjgg\x01\0\0\0\0\0\0\0", "GGML"),
         ] {
             let error = read(magic, "f", 0).expect_err("must be refused");

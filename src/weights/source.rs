@@ -18,8 +18,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::config::read_json;
-use super::inventory::{Inventory, Scalar, too_many};
-use super::{decode, limits, safetensors, synthetic};
+use super::inventory::{Inventory, TensorInfo, too_many};
+use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
 
 /// The weights of one network: an inventory and the files behind it.
@@ -122,7 +122,10 @@ pub(super) fn file_label(path: &Path) -> String {
 }
 
 impl Weights {
-    /// Opens a `.safetensors` file, or all shards of a `.safetensors.index.json`.
+    /// Opens a safetensors or GGUF file, or all shards of a `.safetensors.index.json`.
+    ///
+    /// What a file is, its first bytes say, never its name. Quantised tensors stay as they lie in the file until a
+    /// network asks for them.
     ///
     /// # Errors
     /// `file_not_found`, `unsupported_format` (with the remedy), `weights_corrupt`, `model_incompatible`; for shards
@@ -167,8 +170,11 @@ impl Weights {
     pub(super) fn from_blobs(files: Vec<Blob>, label: &str) -> Result<Self> {
         let mut inventory = Inventory::default();
         for (number, file) in files.iter().enumerate() {
-            inventory.absorb(safetensors::read(file, &file.label, number)?, &file.label)?;
+            // A file is what its first bytes say, whatever it is called.
+            let read = if gguf::is_gguf(file) { gguf::read } else { safetensors::read };
+            inventory.absorb(read(file, &file.label, number)?, &file.label)?;
         }
+        packing::fold(&mut inventory, &files, label)?;
         Ok(Self::assemble(Store::Files { files, digest: OnceLock::new() }, inventory, label))
     }
 
@@ -200,6 +206,18 @@ impl Weights {
         Ok(weights)
     }
 
+    /// Bytes that were made here, and what is in them.
+    pub(super) fn in_memory(bytes: Vec<u8>, inventory: Inventory, label: &str) -> Self {
+        let blob = Blob { label: label.to_owned(), bytes: Bytes::Owned(bytes) };
+        Self::assemble(Store::Files { files: vec![blob], digest: OnceLock::new() }, inventory, label)
+    }
+
+    /// The bytes of a tensor, if they lie anywhere.
+    pub(super) fn raw(&self, info: &TensorInfo) -> Option<&[u8]> {
+        let Store::Files { files, .. } = &*self.store else { return None };
+        files.get(info.file)?.get(info.range.clone())
+    }
+
     fn assemble(store: Store, inventory: Inventory, label: &str) -> Self {
         Self {
             store: Arc::new(store),
@@ -225,16 +243,18 @@ impl Weights {
     }
 
     /// The half-precision type that most of the bytes have, if they have one.
+    ///
+    /// `None` for single precision and for quantised weights, which come in whatever type they are asked for.
     pub fn half_precision(&self) -> Option<DType> {
-        let bytes = |scalar: Scalar| {
-            let same = self.inventory.tensors.values().filter(|info| info.scalar == scalar);
-            same.map(|info| info.range.len()).sum::<usize>()
-        };
-        let (f16, bf16, f32) = (bytes(Scalar::F16), bytes(Scalar::Bf16), bytes(Scalar::F32));
-        if f16.max(bf16) <= f32 {
-            return None;
-        }
-        Some(if f16 >= bf16 { DType::F16 } else { DType::BF16 })
+        self.inventory.half_precision()
+    }
+
+    /// The value of a key of a GGUF file: lists too, which [`Inventory::metadata`] leaves out.
+    ///
+    /// Read from the file each time, since a vocabulary is large and asked for once.
+    pub fn value(&self, key: &str) -> Option<gguf::Value> {
+        let Store::Files { files, .. } = &*self.store else { return None };
+        files.iter().filter(|file| gguf::is_gguf(file)).find_map(|file| gguf::value(file, key))
     }
 
     /// Hands the tensors to networks, converted to `dtype` on `device` when asked for.
@@ -266,17 +286,14 @@ impl Weights {
                 _ => Err(self.incompatible(name, "is missing")),
             };
         };
-        if let Some(expected) = expected.filter(|&expected| expected != info.shape) {
+        if let Some(expected) = expected.filter(|&expected| expected != info.shape && !info.is_unread()) {
             let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
             return Err(self.incompatible(name, what));
         }
         match &*self.store {
             Store::Formula(seed) => synthetic::tensor(*seed, name, &info.shape, dtype, device),
-            Store::Files { files, .. } => {
-                let bytes = &files[info.file][info.range.clone()];
-                decode::tensor(bytes, info, dtype, device)
-                    .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label)))
-            }
+            Store::Files { files, .. } => decode::tensor(files, info, dtype, device)
+                .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label))),
         }
     }
 

@@ -83,7 +83,7 @@ pub(super) fn tensor(
 pub(super) fn inventory(shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Inventory {
     let place = |(name, shape): (String, Vec<usize>)| {
         let bytes = shape.iter().fold(4_usize, |bytes, &size| bytes.saturating_mul(size));
-        (name, TensorInfo { scalar: Scalar::F32, shape, file: 0, range: 0..bytes })
+        (name, TensorInfo::new(Scalar::F32, shape, 0, 0..bytes))
     };
     Inventory { tensors: shapes.into_iter().map(place).collect(), ..Inventory::default() }
 }

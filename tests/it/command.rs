@@ -17,7 +17,7 @@ fn latentia(folder: &Path) -> Command {
 }
 
 fn model() -> PathBuf {
-    fixtures::folder().join("sd15/model").canonicalize().expect("the sd15 fixture")
+    fixtures::compact().join("sd15/model").canonicalize().expect("the sd15 fixture")
 }
 
 /// `latentia generate "a cat" -m MODEL --steps 2 …`

@@ -16,7 +16,12 @@ pub(crate) fn folder() -> PathBuf {
         return folder.into();
     }
     let shared = root().join("../shared/reference/fixtures");
-    if shared.is_dir() { shared } else { root().join("tests/fixtures/golden") }
+    if shared.is_dir() { shared } else { compact() }
+}
+
+/// The compact set of this repository, whatever else is tested.
+pub(crate) fn compact() -> PathBuf {
+    root().join("tests/fixtures/golden")
 }
 
 /// The folders of families, by name.

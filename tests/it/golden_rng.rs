@@ -16,8 +16,8 @@ fn drawn(key: &str, count: usize) -> Option<(Vec<f64>, f64)> {
     Some(match kind {
         "randn" => (wide(rng.randn(count)), LAST_BIT),
         "randn_f64" => (rng.randn_f64(count), 1e-12),
-        "randn_f16" => (rng.randn_f16(count).into_iter().map(f64::from).collect(), 1e-3),
-        "randn_bf16" => (rng.randn_bf16(count).into_iter().map(f64::from).collect(), 8e-3),
+        "randn_f16" => (rng.randn_f16(count).into_iter().map(f64::from).collect(), 0.0),
+        "randn_bf16" => (rng.randn_bf16(count).into_iter().map(f64::from).collect(), 0.0),
         "rand" => (wide(rng.rand(count)), 0.0),
         "randint" => (rng.randint(1000, count).into_iter().map(|n| n as f64).collect(), 0.0),
         "randn_seq" => {
@@ -32,27 +32,26 @@ fn drawn(key: &str, count: usize) -> Option<(Vec<f64>, f64)> {
 #[test]
 #[expect(clippy::print_stdout, reason = "one line says what passed")]
 fn golden_rng_draws_as_torch() {
-    for folder in fixtures::cases("rng") {
-        let tensors = fixtures::tensors(&folder.join("golden.safetensors"));
-        let (mut failures, mut exact) = (Vec::new(), 0);
-        for (key, tensor) in &tensors {
-            let want = fixtures::numbers(tensor);
-            match drawn(key, want.len()) {
-                None => println!("golden rng/{key}: not yet supported"),
-                Some((got, tolerance)) => {
-                    let distance = fixtures::distance(&got, &want);
-                    exact += usize::from(got == want);
-                    if distance > tolerance {
-                        failures.push(format!("{key}: {distance:.1e}"));
-                    }
+    let Some(folder) = fixtures::fixture("rng") else { return };
+    let tensors = fixtures::tensors(&folder.join("golden.safetensors"));
+    let (mut failures, mut exact) = (Vec::new(), 0);
+    for (key, tensor) in &tensors {
+        let want = fixtures::numbers(tensor);
+        match drawn(key, want.len()) {
+            None => println!("golden rng/{key}: not yet supported"),
+            Some((got, tolerance)) => {
+                let distance = fixtures::distance(&got, &want);
+                exact += usize::from(got == want);
+                if distance > tolerance {
+                    failures.push(format!("{key}: {distance:.1e}"));
                 }
             }
         }
-        println!(
-            "golden rng: {} of {} passed, {exact} to the last bit",
-            tensors.len() - failures.len(),
-            tensors.len()
-        );
-        assert!(failures.is_empty(), "{} draws differ:\n{}", failures.len(), failures.join("\n"));
     }
+    println!(
+        "golden rng: {} of {} passed, {exact} to the last bit",
+        tensors.len() - failures.len(),
+        tensors.len()
+    );
+    assert!(failures.is_empty(), "{} draws differ:\n{}", failures.len(), failures.join("\n"));
 }

@@ -1,6 +1,6 @@
 //! Files made by an enemy: each is refused with its code, soon, and nothing panics.
 //!
-//! The corpus of the reference is fed where this room can judge it: files of weights (`st-*`) and what a configuration
+//! The corpus of the reference is fed where this room can judge it: files of weights (`st-*`, `gguf-*`) and what a configuration
 //! is before a network reads it (`cfg-*`). What follows it needs no corpus.
 
 use std::fs::{self, File};
@@ -146,7 +146,7 @@ fn the_corpus_is_refused_with_its_codes() {
     let (mut right, mut skipped, mut wrong) = (0, Vec::new(), Vec::new());
     for case in manifest["cases"].as_array().expect("cases") {
         let id = case["id"].as_str().expect("an id");
-        if !(id.starts_with("st-") || id.starts_with("cfg-") || id == "gguf-22") || ELSEWHERE.contains(&id) {
+        if !["st-", "gguf-", "cfg-"].iter().any(|kind| id.starts_with(kind)) || ELSEWHERE.contains(&id) {
             continue;
         }
         match judge(case, &corpus) {
@@ -157,7 +157,7 @@ fn the_corpus_is_refused_with_its_codes() {
     }
     eprintln!("hostile: {right} right, {} wrong, {skipped:?} could not be made here", wrong.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(right >= 35);
+    assert!(right >= 56);
 }
 
 /// A file with two tensors, as small as one can be.

@@ -19,7 +19,7 @@ struct Victim(tempfile::TempDir);
 impl Victim {
     fn new() -> Self {
         let copy = tempfile::tempdir().expect("a folder");
-        copy_folder(&fixtures::folder().join("sd15/model"), copy.path());
+        copy_folder(&fixtures::compact().join("sd15/model"), copy.path());
         Self(copy)
     }
 
@@ -227,6 +227,6 @@ fn each_fault_of_a_model_gets_its_code() {
 
 #[test]
 fn a_prompt_without_end_is_refused() {
-    let error = draw(&fixtures::folder().join("sd15/model"), &"a ".repeat(10_000)).expect_err("too long");
+    let error = draw(&fixtures::compact().join("sd15/model"), &"a ".repeat(10_000)).expect_err("too long");
     assert_eq!(error.code, Code::PromptTooLong);
 }

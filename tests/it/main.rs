@@ -1,8 +1,13 @@
 //! Everything that is tested from outside, in one binary.
 
+#![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod command;
 mod fixtures;
+mod formats;
 mod golden;
+mod golden_formats;
 mod golden_pipelines;
 mod golden_rng;
 mod golden_schedulers;

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::Trip;
-use crate::diffusion::brownian::Path;
+use crate::diffusion::brownian::{Path, through_logarithm};
 use crate::diffusion::mix::mix;
 use crate::diffusion::schedule::scaled::ancestral;
 use crate::error::Result;
@@ -28,11 +28,12 @@ pub(crate) fn dpm_sde(
         if call + 1 == calls {
             return trip.arrive(call, clean.clone(), Some(&clean));
         }
-        let middle = trip.level(call + 1).sigma;
-        let next = leap(&x, &clean, (from, middle), noise, &path.between(trip.source(), from, middle)?)?;
+        let (start, middle) = (through_logarithm(from), trip.level(call + 1).sigma);
+        let next = leap(&x, &clean, (from, middle), noise, &path.between(trip.source(), start, middle)?)?;
         let half = trip.arrive(call, next, Some(&clean))?;
         let clean = trip.clean(&half, call + 1)?;
-        let next = leap(&x, &clean, (from, to), noise, &path.between(trip.source(), from, to)?)?;
+        let next =
+            leap(&x, &clean, (from, to), noise, &path.between(trip.source(), start, through_logarithm(to))?)?;
         x = trip.arrive(call + 1, next, Some(&clean))?;
     }
     Ok(x)

@@ -13,9 +13,30 @@ use crate::error::{Error, Result};
 
 /// How μ grows with the size of the picture.
 #[derive(Debug, Clone, Copy)]
-struct Growth {
+pub(crate) struct Growth {
     least: (f64, f64),
     most: (f64, f64),
+}
+
+impl Growth {
+    /// Reads two sizes and the μ of each.
+    pub(crate) fn read(reader: Reader<'_>) -> Result<Self> {
+        let size = |key, default| reader.number(key, default, 0.0..=1e9);
+        let mu = |key, default| reader.number(key, default, -20.0..=20.0);
+        Ok(Self {
+            least: (size("base_image_seq_len", 256.0)?, mu("base_shift", 0.5)?),
+            most: (size("max_image_seq_len", 4096.0)?, mu("max_shift", 1.15)?),
+        })
+    }
+
+    /// μ for a picture of `tokens` tokens, on the line between the two sizes.
+    ///
+    /// # Source
+    /// `black-forest-labs/flux src/flux/sampling.py` `get_lin_function`, Apache-2.0.
+    pub(crate) fn mu(self, tokens: usize) -> f64 {
+        let slope = (self.most.1 - self.least.1) / (self.most.0 - self.least.0);
+        slope * (tokens as f64 - self.least.0) + self.least.1
+    }
 }
 
 /// What moves the levels.
@@ -63,16 +84,7 @@ impl Flow {
             train,
             shift: reader.number("shift", 1.0, 1e-6..=1e4)?,
             moving: if flag("use_dynamic_shifting")? { mode } else { Moving::Factor },
-            growth: Growth {
-                least: (
-                    reader.number("base_image_seq_len", 256.0, 0.0..=1e9)?,
-                    reader.number("base_shift", 0.5, -20.0..=20.0)?,
-                ),
-                most: (
-                    reader.number("max_image_seq_len", 4096.0, 0.0..=1e9)?,
-                    reader.number("max_shift", 1.15, -20.0..=20.0)?,
-                ),
-            },
+            growth: Growth::read(reader)?,
             invert: flag("invert_sigmas")?,
             terminal: terminal.filter(|terminal| *terminal > 0.0),
             ramp: if plain { Ramp::Training } else { read_ramp(class, reader)? },
@@ -87,14 +99,9 @@ impl Flow {
         self.moving != Moving::Factor
     }
 
-    /// μ for a picture of `tokens` tokens, on the line between the two sizes of the configuration.
-    ///
-    /// # Source
-    /// `black-forest-labs/flux src/flux/sampling.py` `get_lin_function`, Apache-2.0.
+    /// μ for a picture of `tokens` tokens, where the levels depend on its size.
     pub(crate) fn mu(&self, tokens: usize) -> Option<f64> {
-        let Growth { least, most } = self.growth;
-        let slope = (most.1 - least.1) / (most.0 - least.0);
-        self.is_dynamic().then_some(slope * (tokens as f64 - least.0) + least.1)
+        self.is_dynamic().then(|| self.growth.mu(tokens))
     }
 
     /// Plans a walk of `n` steps.

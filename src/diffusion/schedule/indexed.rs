@@ -154,6 +154,12 @@ impl Indexed {
 
     fn times(&self, n: usize, options: &Options) -> Result<Vec<f64>> {
         if let Some(times) = &options.timesteps {
+            if options.strength.is_some() || options.original_steps.is_some() {
+                return Err(Error::argument(
+                    "timesteps",
+                    "timesteps leave nothing to choose by strength or original steps",
+                ));
+            }
             return Ok(times.iter().map(|time| time.trunc()).collect());
         }
         match self.class {

@@ -206,7 +206,7 @@ impl Scaled {
             Class::Kdpm2Ancestral => ancestral(sigmas[i], sigmas[i + 1]),
             _ => (sigmas[i + 1], 0.0),
         };
-        let middle = |sigmas: &[f64], i: usize| single((sigmas[i] * target(sigmas, i).0).sqrt());
+        let middle = |sigmas: &[f64], i: usize| half_way(sigmas[i], target(sigmas, i).0);
         let mut walk =
             self.doubled(table, |sigmas, i| (middle(sigmas, i), self.grid.clock.at(middle(sigmas, i))));
         let hops = (0..times.len())
@@ -249,6 +249,12 @@ pub(crate) fn euler_route(sigmas: &[f64], n: usize, options: &Options) -> Route 
         Some(churn) if churn.amount > 0.0 => Route::Churned { sigmas: sigmas.to_vec(), churn },
         _ => Route::strides((0..n).map(|i| Stride::fall(sigmas[i], sigmas[i + 1])).collect()),
     }
+}
+
+/// Half-way in ln σ, by way of single precision logarithms: the Brownian path is so rough that the last digit shows.
+fn half_way(from: f64, to: f64) -> f64 {
+    let (from, to) = (single(from.ln()), single(to.ln()));
+    single(single(from + single(0.5 * single(to - from))).exp())
 }
 
 /// To which level to go down, and how much fresh noise leads back up to `to`.

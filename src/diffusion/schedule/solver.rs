@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::flow::Growth;
 use super::grid::{Grid, betas};
 use super::{prediction, thresholding, training_steps};
 use crate::diffusion::beta::{Curve, ZeroSnr};
@@ -111,6 +112,7 @@ struct Straight {
     dynamic: bool,
     linear: bool,
     terminal: Option<f64>,
+    growth: Growth,
 }
 
 /// Which integrator walks.
@@ -190,6 +192,11 @@ impl Solver {
     /// The factor by which a straight schedule shifts, and whether μ takes its place; `None` for the curved ones.
     pub(crate) fn shift(&self) -> Option<(f64, bool)> {
         self.straight.map(|straight| (straight.shift, straight.dynamic))
+    }
+
+    /// μ for a picture of `tokens` tokens, where the levels depend on its size.
+    pub(crate) fn mu(&self, tokens: usize) -> Option<f64> {
+        self.straight.filter(|straight| straight.dynamic).map(|straight| straight.growth.mu(tokens))
     }
 
     /// Plans a walk of `n` steps.
@@ -446,6 +453,7 @@ fn straight(class: Class, reader: Reader<'_>, ramp: Ramp) -> Result<Option<Strai
         linear: reader
             .choice("time_shift_type", &[("exponential", false), ("linear", class == Class::UniPc)])?,
         terminal: terminal.filter(|terminal| *terminal > 0.0),
+        growth: Growth::read(reader)?,
     }))
 }
 

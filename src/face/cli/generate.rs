@@ -11,6 +11,7 @@ use super::{home, lost_output};
 use crate::artifact::{self, Existing};
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
+use crate::kernel;
 use crate::studio::{DeviceClass, Picture, Plan, Precision, Request, Studio};
 use crate::weights::sha256;
 
@@ -80,6 +81,9 @@ pub(super) struct Generate {
     /// How weights are kept in memory.
     #[arg(long, value_enum, default_value = "auto")]
     dtype: DtypeArg,
+    /// Threads to compute with; as many as there are cores without.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Shows no progress.
     #[arg(short, long)]
     quiet: bool,
@@ -163,6 +167,7 @@ fn draw(
     watch: &mut Watch<'_>,
     finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
+    prepare_processor(arguments.threads)?;
     let studio = Studio::open(&home());
     let device = match arguments.device {
         DeviceArg::Cpu => DeviceClass::Cpu,
@@ -188,6 +193,24 @@ fn draw(
     }
     let mut model = studio.model(model, arguments.config.as_deref(), device, precision)?;
     studio.generate(&mut model, &arguments.request(), watch, finished)
+}
+
+/// Sizes the one pool of threads, and takes the oracle's operators if `LATENTIA_KERNELS` is `reference`.
+fn prepare_processor(threads: Option<u16>) -> Result<()> {
+    let kernels = std::env::var_os("LATENTIA_KERNELS").unwrap_or_default();
+    match kernels.to_str() {
+        Some("reference") => kernel::use_reference(true),
+        Some("") => {}
+        _ => {
+            let message = format!("LATENTIA_KERNELS is {}; the only value is reference", kernels.display());
+            return Err(Error::argument("LATENTIA_KERNELS", message));
+        }
+    }
+    let Some(threads) = threads else { return Ok(()) };
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.into())
+        .build_global()
+        .map_err(|error| Error::internal("the pool of threads could not be made").because(error))
 }
 
 impl Generate {

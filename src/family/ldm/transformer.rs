@@ -1,9 +1,9 @@
 //! The transformer between residual blocks: pixels attend to each other, then to the text.
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use crate::nn::{Attention, AttentionShape, GroupNorm, KeyValue, LayerNorm, Linear};
+use crate::nn::{Attention, AttentionShape, Geglu, GroupNorm, KeyValue, LayerNorm, Linear};
 
 /// Epsilon of the group norm (`huggingface/diffusers`, `transformers/transformer_2d.py`).
 const GROUP_EPS: f64 = 1e-6;
@@ -59,7 +59,7 @@ impl Transformer {
         for layer in &self.layers {
             tokens = layer.forward(&tokens, told)?;
         }
-        x + self.leave.forward(&tokens)?.reshape((b, h, w, c))?
+        self.leave.forward_add(&tokens, x)?.reshape((b, h, w, c))
     }
 }
 
@@ -71,7 +71,7 @@ struct Layer {
     text: Attention,
     listener: usize,
     norm3: LayerNorm,
-    widen: Linear,
+    widen: Geglu,
     narrow: Linear,
 }
 
@@ -88,16 +88,15 @@ impl Layer {
             text,
             listener: listeners.len() - 1,
             norm3: LayerNorm::new(width, LAYER_EPS, &vb.pp("norm3"))?,
-            widen: Linear::new(width, 2 * inner, &vb.pp("ff.net.0.proj"))?,
+            widen: Geglu::new(width, inner, &vb.pp("ff.net.0.proj"))?,
             narrow: Linear::new(inner, width, &vb.pp("ff.net.2"))?,
         })
     }
 
     fn forward(&self, x: &Tensor, told: &Told) -> Result<Tensor> {
-        let x = (x + self.itself.forward(&self.norm1.forward(x)?)?)?;
-        let x = (&x + self.text.over(&self.norm2.forward(&x)?, &told[self.listener])?)?;
-        let gated = self.widen.forward(&self.norm3.forward(&x)?)?.chunk(2, D::Minus1)?;
-        let inner = (&gated[0] * gated[1].contiguous()?.gelu_erf()?)?;
-        &x + self.narrow.forward(&inner)?
+        let x = self.itself.forward(&self.norm1.forward(x)?, x)?;
+        let x = self.text.over(&self.norm2.forward(&x)?, &told[self.listener], &x)?;
+        let inner = self.widen.forward(&self.norm3.forward(&x)?)?;
+        self.narrow.forward_add(&inner, &x)
     }
 }

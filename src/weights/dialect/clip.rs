@@ -1,7 +1,5 @@
 //! The text encoder: CLIP is named as we name it but for a prefix; `OpenCLIP` is named by other people.
 
-use std::ops::Range;
-
 use super::{Renamed, TextEncoder};
 use crate::error::{Code, Error, Result};
 use crate::weights::inventory::{Inventory, TensorInfo};
@@ -100,7 +98,7 @@ fn open_clip_block(
     let layer = format!("text_model.encoder.layers.{number}");
     if let Some(parameter) = within.strip_prefix("attn.in_proj_") {
         for (third, module) in ["q_proj", "k_proj", "v_proj"].into_iter().enumerate() {
-            let rows = rows(tensor, third, 3).ok_or_else(|| {
+            let rows = tensor.rows(third, 3).ok_or_else(|| {
                 let what = format!("of shape {:?} cannot be cut into query, key and value", tensor.shape);
                 Error::new(Code::ModelIncompatible, format!("`{label}`: tensor `{within}` {what}"))
             })?;
@@ -117,17 +115,4 @@ fn open_clip_block(
         None => renamed.strays.push(format!("model.transformer.resblocks.{number}.{within}")),
     }
     Ok(())
-}
-
-/// Part `number` of `parts` equal parts of the rows, which lie one after the other.
-fn rows(tensor: &TensorInfo, number: usize, parts: usize) -> Option<TensorInfo> {
-    let (&all, rest) = tensor.shape.split_first()?;
-    let bytes = tensor.range.len() / parts;
-    if all % parts != 0 || bytes * parts != tensor.range.len() {
-        return None;
-    }
-    let start = tensor.range.start + number * bytes;
-    let range: Range<usize> = start..start + bytes;
-    let shape = std::iter::once(all / parts).chain(rest.iter().copied()).collect();
-    Some(TensorInfo { shape, range, ..tensor.clone() })
 }

@@ -162,7 +162,7 @@ mod tests {
         for (child, module) in ["in_layers.0", "proj_in", "in_layers.0"].into_iter().enumerate() {
             names.push(format!("middle_block.{child}.{module}.weight"));
         }
-        let tensor = TensorInfo { scalar: Scalar::F16, shape: vec![1], file: 0, range: 0..2 };
+        let tensor = TensorInfo::new(Scalar::F16, vec![1], 0, 0..2);
         Inventory {
             tensors: names.into_iter().map(|name| (name, tensor.clone())).collect(),
             ..Inventory::default()

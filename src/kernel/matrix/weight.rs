@@ -1,0 +1,253 @@
+//! A weight in the layout its kernels read: packed once at load, kept once.
+//!
+//! Columns of the output stand in panels of 32. A panel holds, for each kernel row, one line of 32 columns per inner
+//! element (f32), or per pair of inner elements (bf16: what both VDPBF16PS and TDPBF16PS take). A kernel row of a
+//! convolution is one stretch, since the taps beside each other are neighbours in a channels-last picture too.
+
+use std::sync::Arc;
+
+use candle_core::{CpuStorage, DType, Result, Storage, Tensor};
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::cpu::WIDTH;
+
+/// Inner elements that one AMX tile takes; a stretch of bf16 is padded with zeros to a multiple.
+pub(in crate::kernel) const BLOCK: usize = 32;
+
+/// How a product is computed on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// Products and sums in f32.
+    Exact,
+    /// Both operands rounded to bf16, sums in f32.
+    Bf16,
+}
+
+/// One line of a panel: 32 columns in two cache lines. A pair of bf16 counts as one.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(in crate::kernel) struct Row<T>(pub(in crate::kernel) [T; WIDTH]);
+
+/// A matrix or a bank of filters, and its bias. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Weight {
+    pub(super) store: Arc<Store>,
+    pub(super) sizes: Sizes,
+}
+
+/// Sizes of a weight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// Channels in, I.
+    pub(super) input: usize,
+    /// Channels of the product, O; of which a gated one keeps half.
+    pub(super) output: usize,
+    /// Side of the filters, K; 1 for a matrix.
+    pub(super) side: usize,
+    /// Whether the columns are values and their gates.
+    pub(super) gated: bool,
+    pub(super) precision: Precision,
+}
+
+#[derive(Debug)]
+pub(super) enum Store {
+    F32(Panels<f32>),
+    Bf16(Panels<[bf16; 2]>),
+    /// For other devices and for the oracle.
+    Plain {
+        weight: Tensor, /* [O, I, K, K] */
+        bias: Tensor,   /* [O] */
+    },
+}
+
+/// The packed columns.
+#[derive(Debug)]
+pub(super) struct Panels<T> {
+    /// `[P][K][D]` rows, where D is the length of a stretch in rows.
+    pub(super) rows: Vec<Row<T>>,
+    /// Zero in the columns that are not there, [P·32].
+    pub(super) bias: Vec<f32>,
+}
+
+impl<T> Panels<T> {
+    /// How many panels there are.
+    pub(super) fn count(&self) -> usize {
+        self.bias.len() / WIDTH
+    }
+
+    /// The lines of one panel.
+    pub(super) fn panel(&self, index: usize) -> &[Row<T>] {
+        let rows = self.rows.len() / self.count();
+        &self.rows[index * rows..][..rows]
+    }
+}
+
+impl Sizes {
+    /// Inner elements of one kernel row, K·I.
+    pub(super) fn stretch(&self) -> usize {
+        self.side * self.input
+    }
+
+    /// The same in bf16 panels.
+    pub(super) fn padded_stretch(&self) -> usize {
+        self.stretch().next_multiple_of(BLOCK)
+    }
+
+    /// The row of the weight that stands in this column of the panels, if one does.
+    fn source(&self, column: usize) -> Option<usize> {
+        if !self.gated {
+            return (column < self.output).then_some(column);
+        }
+        let (half, inner) = (WIDTH / 2, self.output / 2);
+        let (panel, within) = (column / WIDTH, column % WIDTH);
+        let value = panel * half + within % half;
+        (value < inner).then_some(if within < half { value } else { inner + value })
+    }
+
+    /// How many panels the columns fill.
+    fn panels(&self) -> usize {
+        if self.gated { self.output.div_ceil(2).div_ceil(WIDTH / 2) } else { self.output.div_ceil(WIDTH) }
+    }
+}
+
+impl Weight {
+    /// Packs a weight `[O, I]` or `[O, I, K, K]` in f32, f16 or bf16; a bias of `None` is zero.
+    ///
+    /// On a device other than the CPU, or after [`use_reference`](super::super::use_reference), the tensors are kept.
+    pub fn new(weight: &Tensor, bias: Option<&Tensor>, precision: Precision) -> Result<Self> {
+        Self::of(weight, bias, precision, false)
+    }
+
+    /// The same for `Finish::Geglu`: the first half of the rows are values, the second their gates.
+    pub fn gated(weight: &Tensor, bias: Option<&Tensor>, precision: Precision) -> Result<Self> {
+        Self::of(weight, bias, precision, true)
+    }
+
+    /// Channels of the result.
+    pub fn width(&self) -> usize {
+        if self.sizes.gated { self.sizes.output / 2 } else { self.sizes.output }
+    }
+
+    fn of(weight: &Tensor, bias: Option<&Tensor>, precision: Precision, gated: bool) -> Result<Self> {
+        let (output, input, side) = match *weight.dims() {
+            [output, input] => (output, input, 1),
+            [output, input, rows, columns] if rows == columns => (output, input, rows),
+            _ => candle_core::bail!("a weight of {:?} is neither a matrix nor square filters", weight.dims()),
+        };
+        if gated && !output.is_multiple_of(2) || bias.is_some_and(|bias| bias.dims() != [output]) {
+            candle_core::bail!("a weight of {:?} with a bias of {:?}", weight.dims(), bias.map(Tensor::dims))
+        }
+        let sizes = Sizes { input, output, side, gated, precision };
+        let store = if weight.device().is_cpu() && !super::super::is_reference() {
+            pack(&weight.contiguous()?, bias, sizes)?
+        } else {
+            plain(weight, bias, sizes)?
+        };
+        Ok(Self { store: Arc::new(store), sizes })
+    }
+
+    /// Keeps the tensors whatever the switch says, for the tests' oracle.
+    #[cfg(test)]
+    pub(super) fn oracle(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Self> {
+        Ok(Self { store: Arc::new(plain(weight, bias, sizes)?), sizes })
+    }
+}
+
+fn plain(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> {
+    let Sizes { input, output, side, precision, .. } = sizes;
+    let mut weight = weight.reshape((output, input, side, side))?.contiguous()?;
+    if weight.device().is_cpu() {
+        if precision == Precision::Bf16 {
+            weight = weight.to_dtype(DType::BF16)?;
+        }
+        weight = weight.to_dtype(DType::F32)?;
+    }
+    let bias = match bias {
+        Some(bias) => bias.to_dtype(weight.dtype())?,
+        None => Tensor::zeros(output, weight.dtype(), weight.device())?,
+    };
+    Ok(Store::Plain { weight, bias })
+}
+
+fn pack(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> {
+    let mut columns = vec![0f32; sizes.panels() * WIDTH];
+    if let Some(bias) = bias {
+        let bias = bias.to_dtype(DType::F32)?.to_vec1::<f32>()?;
+        for (column, value) in columns.iter_mut().enumerate() {
+            *value = sizes.source(column).map_or(0.0, |row| bias[row]);
+        }
+    }
+    let (storage, layout) = weight.storage_and_layout();
+    let Some((from, to)) = layout.contiguous_offsets() else {
+        candle_core::bail!("a weight is not contiguous")
+    };
+    let Storage::Cpu(storage) = &*storage else { candle_core::bail!("a weight is not on the CPU") };
+    Ok(match storage {
+        CpuStorage::F32(values) => panels(&values[from..to], columns, sizes, |x| x, bf16::from_f32),
+        CpuStorage::F16(values) => {
+            panels(&values[from..to], columns, sizes, f16::to_f32, |x| bf16::from_f32(x.to_f32()))
+        }
+        CpuStorage::BF16(values) => panels(&values[from..to], columns, sizes, bf16::to_f32, |x| x),
+        _ => candle_core::bail!("a weight of {:?} cannot be packed", weight.dtype()),
+    })
+}
+
+fn panels<T: Copy + Sync>(
+    values: &[T],
+    bias: Vec<f32>,
+    sizes: Sizes,
+    exact: impl Fn(T) -> f32 + Sync,
+    rounded: impl Fn(T) -> bf16 + Sync,
+) -> Store {
+    let stretch = sizes.stretch();
+    match sizes.precision {
+        Precision::Exact => {
+            let at = |row, ky, d| exact(values[offset(sizes, row, ky, d)]);
+            Store::F32(Panels { rows: fill(sizes, [stretch; 2], 0.0, at), bias })
+        }
+        Precision::Bf16 => {
+            let at = |row, ky, pair: usize| {
+                let first = rounded(values[offset(sizes, row, ky, 2 * pair)]);
+                let second = 2 * pair + 1;
+                let second = if second < stretch {
+                    rounded(values[offset(sizes, row, ky, second)])
+                } else {
+                    bf16::ZERO
+                };
+                [first, second]
+            };
+            let lines = [sizes.padded_stretch() / 2, stretch.div_ceil(2)];
+            Store::Bf16(Panels { rows: fill(sizes, lines, [bf16::ZERO; 2], at), bias })
+        }
+    }
+}
+
+/// Where `[O, I, K, K]` holds element `d` of kernel row `ky`: kernel columns outside, channels inside.
+fn offset(sizes: Sizes, row: usize, ky: usize, d: usize) -> usize {
+    let Sizes { input, side, .. } = sizes;
+    ((row * input + d % input) * side + ky) * side + d / input
+}
+
+/// Every panel by a task of its own. Of the lines of a stretch some are used, the others stay zero.
+fn fill<T: Copy + Send + Sync>(
+    sizes: Sizes,
+    [lines, used]: [usize; 2],
+    zero: T,
+    at: impl Fn(usize, usize, usize) -> T + Sync,
+) -> Vec<Row<T>> {
+    let mut rows = vec![Row([zero; WIDTH]); sizes.panels() * sizes.side * lines];
+    rows.par_chunks_mut((sizes.side * lines).max(1)).enumerate().for_each(|(panel, rows)| {
+        let sources: [_; WIDTH] = std::array::from_fn(|column| sizes.source(panel * WIDTH + column));
+        for (ky, stretch) in rows.chunks_exact_mut(lines).enumerate() {
+            for (line, row) in stretch[..used].iter_mut().enumerate() {
+                for (value, source) in row.0.iter_mut().zip(&sources) {
+                    if let Some(source) = *source {
+                        *value = at(source, ky, line);
+                    }
+                }
+            }
+        }
+    });
+    rows
+}
