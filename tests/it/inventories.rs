@@ -19,7 +19,7 @@ pub(crate) fn inventory(lines: &str) -> Inventory {
             let bytes = 2 * shape.iter().product::<usize>();
             let range = at..at + bytes;
             at += bytes;
-            tensors.insert(name, TensorInfo { scalar: Scalar::F16, shape: shape.clone(), file: 0, range });
+            tensors.insert(name, TensorInfo::new(Scalar::F16, shape.clone(), 0, range));
         }
     }
     Inventory { tensors, metadata: BTreeMap::new() }

@@ -164,7 +164,7 @@ static CLASSES: &[Class] = &[
 pub fn read_class(finding: &mut Finding, name: &str, configs: &Configs) -> bool {
     let holds = |(component, key, value): &Setting| {
         let found = configs.get(*component).and_then(|config| config.get(*key));
-        found.is_some_and(|found| found.to_string() == *value)
+        found.map(ToString::to_string).is_some_and(|found| found == *value)
     };
     let fitting = CLASSES.iter().filter(|class| class.name == name && class.when.iter().all(holds));
     // The last of those with the most conditions.
