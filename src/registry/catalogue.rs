@@ -73,10 +73,8 @@ impl Catalogue {
         let mut catalogue = Self::default();
         for profile in PROFILES.iter().filter(|profile| !profile.source.is_empty()) {
             let (family, variant) = profile.family.split_once('/').unwrap_or((profile.family, ""));
-            let rules = || denoisers().filter(|rule| rule.family == family);
-            let rule = rules()
-                .find(|rule| rule.variant == variant)
-                .or_else(|| rules().find(|rule| !rule.tasks.is_empty()));
+            let rules = || denoisers().filter(|rule| rule.family == family && !rule.tasks.is_empty());
+            let rule = rules().find(|rule| rule.variant == variant).or_else(|| rules().next());
             let Some(rule) = rule else { continue };
             if catalogue.models.iter().any(|model| model.id == profile.source) {
                 continue;

@@ -41,6 +41,7 @@ impl Survey {
 /// What a family of ours says of a model that it can open.
 fn take_card(finding: &mut Finding, card: &Card) {
     finding.tasks.clone_from(&card.tasks);
+    finding.abilities.clear();
     let size = format!("{}x{}", card.size.value[0], card.size.value[1]);
     finding.claim(Claim::new("size", size, card.size.because.clone(), Confidence::Certain));
     let (steps, guidance) = (card.steps.value.to_string(), card.guidance.value.to_string());
@@ -116,6 +117,7 @@ fn finish(finding: &mut Finding) {
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
         finding.tasks.retain(|task| *task == Task::TextToImage);
+        finding.abilities.clear();
     }
 }
 

@@ -123,10 +123,10 @@ fn least(rule: &Rule) -> Inventory {
     }
     for (name, shape) in shapes {
         let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
-        lines.push_str(&format!("{name} {}\n", shape.join(" ")));
+        lines.extend([name.as_str(), " ", &shape.join(" "), "\n"]);
     }
     for (prefix, count) in blocks {
-        lines.push_str(&format!("{prefix}.{{{count}}}.filler 7\n"));
+        lines.extend([prefix.as_str(), ".{", &count.to_string(), "}.filler 7\n"]);
     }
     // A denoiser of five tensors is none.
     if rule.role == Role::Denoiser {
@@ -303,7 +303,7 @@ fn published_models_and_twisted_ones_are_what_they_are() {
         unet(sizes(all))
     };
     let below = |prefix: &str, lines: &str| {
-        lines.lines().map(|line| format!("{prefix}{}\n", line.trim())).collect::<String>()
+        lines.lines().flat_map(|line| [prefix, line.trim(), "\n"]).collect::<String>()
     };
     let sd1 = below("model.diffusion_model.", &unet(sizes(Vec::new())));
     let vae = "first_stage_model.decoder.conv_in.weight 512 4 3 3\n";
