@@ -12,3 +12,9 @@ step cargo test --doc --locked --quiet
 RUSTDOCFLAGS=-Dwarnings step cargo doc --no-deps --document-private-items --locked --quiet
 step cargo deny --config .deny.toml check bans licenses sources
 step typos
+# AbstractVision's own class reads our registry, where the package is installed.
+if python3 -c 'import abstractvision' 2>/dev/null; then
+    step python3 scripts/abstractvision_check.py
+else
+    printf '\n== skipped: scripts/abstractvision_check.py (no abstractvision for this python3)\n'
+fi

@@ -73,10 +73,8 @@ impl Catalogue {
         let mut catalogue = Self::default();
         for profile in PROFILES.iter().filter(|profile| !profile.source.is_empty()) {
             let (family, variant) = profile.family.split_once('/').unwrap_or((profile.family, ""));
-            let rules = || denoisers().filter(|rule| rule.family == family);
-            let rule = rules()
-                .find(|rule| rule.variant == variant)
-                .or_else(|| rules().find(|rule| !rule.tasks.is_empty()));
+            let rules = || denoisers().filter(|rule| rule.family == family && !rule.tasks.is_empty());
+            let rule = rules().find(|rule| rule.variant == variant).or_else(|| rules().next());
             let Some(rule) = rule else { continue };
             if catalogue.models.iter().any(|model| model.id == profile.source) {
                 continue;
@@ -232,7 +230,7 @@ impl Listed {
         let licence = self.profile.map_or(Licence::Unknown, |profile| profile.licence);
         let downloads = match self.profile {
             Some(profile) if !self.installed && !profile.source.is_empty() => json!([{
-                "key": profile.family.replace('/', "-").replace(' ', "-").to_lowercase(),
+                "key": profile.family.replace(['/', ' '], "-").to_lowercase(),
                 "engine": "diffusers",
                 "target": "diffusers",
                 "bits": 16,
@@ -283,15 +281,14 @@ impl Listed {
             steps["default"] = (default as u64).into();
         }
         set("steps", steps);
-        let guidance = match own.map(|profile| profile.guided) {
-            Some(Guidance::Without) => json!({ "required": false, "const": 0.0 }),
-            _ => {
-                let mut spec = json!({ "required": false, "min": 0.0, "max": 100.0 });
-                if let Some(default) = self.defaults.1.or_else(|| own.map(|profile| profile.guidance)) {
-                    spec["default"] = default.into();
-                }
-                spec
+        let guidance = if own.is_some_and(|profile| profile.guided == Guidance::Without) {
+            json!({ "required": false, "const": 0.0 })
+        } else {
+            let mut spec = json!({ "required": false, "min": 0.0, "max": 100.0 });
+            if let Some(default) = self.defaults.1.or_else(|| own.map(|profile| profile.guidance)) {
+                spec["default"] = default.into();
             }
+            spec
         };
         set("guidance_scale", guidance);
         set("seed", json!({ "required": false, "min": 0 }));

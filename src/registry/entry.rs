@@ -36,7 +36,7 @@ impl Entry {
     /// `config_invalid` if it is not one.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let size = fs::metadata(path).map(|file| file.len()).unwrap_or(0);
+        let size = fs::metadata(path).map_or(0, |file| file.len());
         if size > limits::CONFIG_BYTES as u64 {
             return Err(Error::new(Code::ConfigInvalid, format!("`{name}` has {size} bytes")));
         }

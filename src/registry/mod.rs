@@ -122,7 +122,7 @@ impl Registry {
     /// What a path or an installed model is.
     ///
     /// # Errors
-    /// As [`Self::place`] and [`survey`].
+    /// As [`Self::place`] and [`survey()`].
     pub fn survey(&self, model: &str, config: Option<&Path>) -> Result<Survey> {
         let Place { path, entry } = self.place(model)?;
         let told = entry.as_ref().map(|entry| Value::Object(entry.told.clone()));

@@ -41,6 +41,7 @@ impl Survey {
 /// What a family of ours says of a model that it can open.
 fn take_card(finding: &mut Finding, card: &Card) {
     finding.tasks.clone_from(&card.tasks);
+    finding.abilities.clear();
     let size = format!("{}x{}", card.size.value[0], card.size.value[1]);
     finding.claim(Claim::new("size", size, card.size.because.clone(), Confidence::Certain));
     let (steps, guidance) = (card.steps.value.to_string(), card.guidance.value.to_string());
@@ -116,6 +117,7 @@ fn finish(finding: &mut Finding) {
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
         finding.tasks.retain(|task| *task == Task::TextToImage);
+        finding.abilities.clear();
     }
 }
 
@@ -125,10 +127,25 @@ fn of_file(path: &Path, config: Option<&Path>) -> Result<(Finding, Vec<PathBuf>)
     let mut finding = identify(weights.inventory());
     let beside = path.with_extension("");
     let beside = beside.join("model_index.json").is_file().then_some(beside);
-    if let Some(folder) = config.map(Path::to_owned).or(beside) {
-        let configs = configs(&folder)?;
-        let class = class_of(&configs).ok_or_else(|| no_model(&folder))?;
+    let folder = config.map(Path::to_owned).or(beside);
+    if let Some(folder) = &folder {
+        let configs = configs(folder)?;
+        let class = class_of(&configs).ok_or_else(|| no_model(folder))?;
         told_by(&mut finding, &class, &configs);
+    }
+    // Without configs, recognising Stable Diffusion 2 would read a tensor, which is for loading.
+    let first = finding.runs && finding.says("variant").is_some_and(|claim| claim.value == "1");
+    if finding.role == Role::Checkpoint && (folder.is_some() || first) {
+        match Parts::open(path, config).and_then(|parts| recognise(&parts)) {
+            Ok(variant) => {
+                take_card(&mut finding, variant.card());
+                finding.runs = true;
+            }
+            Err(error) => {
+                finding.runs = false;
+                finding.notes.push(format!("not runnable here yet: {error}"));
+            }
+        }
     }
     sidecar(path, &mut finding)?;
     Ok((finding, vec![path.to_owned()]))
@@ -138,7 +155,9 @@ fn of_file(path: &Path, config: Option<&Path>) -> Result<(Finding, Vec<PathBuf>)
 fn told_by(finding: &mut Finding, class: &str, configs: &Configs) {
     let (role, runs) = (finding.role, finding.runs);
     let known = read_class(finding, class, configs);
-    read_settings(finding, configs);
+    if matches!(role, Role::Denoiser | Role::Checkpoint) {
+        read_settings(finding, configs);
+    }
     finding.role = role;
     finding.runs = runs;
     if known && finding.says("family").is_some() {

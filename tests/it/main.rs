@@ -14,5 +14,7 @@ mod golden_schedulers;
 mod golden_tokenizers;
 mod hostile;
 mod hostile_models;
+mod inventories;
 mod picture;
+mod show;
 mod weights;

@@ -14,6 +14,9 @@ pub(super) struct Models {
     /// Also lists models that are known but not here.
     #[arg(long)]
     known: bool,
+    /// Also answers whether a model can be asked for a task, as the typed error if not; for scripts.
+    #[arg(long, value_name = "MODEL=TASK", requires = "json")]
+    supports: Vec<String>,
     /// Prints the capability registry: `AbstractVision`'s form 1.0 with our facts beside it.
     #[arg(long)]
     pub(super) json: bool,
@@ -34,7 +37,9 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
     }
     let mut value = catalogue.to_json();
     let list = broken.iter().map(|(name, error)| json!({ "model": name, "error": error.to_json()["error"] }));
-    value["x_latentia"] = json!({ "broken": list.collect::<Vec<Value>>() });
+    let list = list.collect::<Vec<Value>>();
+    let supports = arguments.supports.iter().map(|pair| supports(&catalogue, pair));
+    value["x_latentia"] = json!({ "broken": list, "supports": supports.collect::<Vec<Value>>() });
     let mut lines = Vec::new();
     for listed in catalogue.models().iter().filter(|listed| listed.installed || arguments.known) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -61,4 +66,11 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
         );
     }
     answer(arguments.json, &value, &lines)
+}
+
+/// Whether a model can be asked for a task, and the error that says no.
+fn supports(catalogue: &Catalogue, pair: &str) -> Value {
+    let (model, task) = pair.rsplit_once('=').unwrap_or((pair, ""));
+    let error = catalogue.require_support(model, task).err().map(|error| error.to_json()["error"].clone());
+    json!({ "model": model, "task": task, "supported": error.is_none(), "error": error })
 }

@@ -1,4 +1,4 @@
-//! What is added to a network: control networks, image prompts, motion, and LoRA.
+//! What is added to a network: control networks, image prompts, motion, and low-rank changes.
 //!
 //! # Source
 //! `models.md` 3.4 and 4.
@@ -244,7 +244,7 @@ const BESIDE: &[&str] = &[
     ".lora_B.bias",
 ];
 
-/// Whole matrices that a LoRA may bring: Wan's for pictures have a new `patch_embedding`.
+/// Whole matrices that a file of low-rank changes may bring: Wan's for pictures have a new `patch_embedding`.
 const WHOLE: usize = 8;
 
 /// How many low-rank tensors there are, if that is what the file is made of.
@@ -269,9 +269,10 @@ const QWEN: &str = "*img_mod.1.*|*img_mod_1.*|*transformer_blocks*img_mlp*|*tran
 const JOINT: &str = "*joint_blocks*";
 const LAYERS: &str = "*layers.*.attention.*|*layers_*_attention_*";
 const WAN: &str = "*blocks.*.self_attn.*|*blocks_*_self_attn_*|*blocks.*.ffn.*|*blocks_*_ffn_*";
-const HUNYUAN: &str = "*img_attn_qkv.lora*|*individual_token_refiner*";
+const HUNYUAN: &str =
+    "*double_blocks.*.img_attn_qkv.*|*img_mlp_fc1*|*img_mlp.fc1*|*individual_token_refiner*";
 
-/// Whose LoRA it is.
+/// Whose low-rank changes they are.
 pub(super) static LORAS: &[Rule] = &[
     part(Role::Lora, "stable-diffusion", "1", &[Dim(CROSS, -1, 768), Has(UNET), No(DOUBLE)]),
     part(Role::Lora, "stable-diffusion", "2", &[Dim(CROSS, -1, 1024), Has(UNET), No(DOUBLE)]),

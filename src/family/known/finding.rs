@@ -154,7 +154,7 @@ impl Finding {
         };
         self.family = settled(self, "family");
         self.prediction = settled(self, "prediction");
-        self.variant = self.says("variant").map(|claim| claim.value.clone());
+        self.variant = self.settled_variant();
         self.size = self.says("size").and_then(|claim| {
             let (width, height) = claim.value.split_once('x')?;
             Some([width.parse().ok()?, height.parse().ok()?])
@@ -162,6 +162,25 @@ impl Finding {
         if self.family.is_none() || torn(self, "prediction") {
             self.runs = false;
         }
+    }
+
+    /// The user's word; else that of the config, unless the tensors say the same and more.
+    fn settled_variant(&self) -> Option<String> {
+        let best = self.says("variant")?;
+        if matches!(best.because, Evidence::User(_)) {
+            return Some(best.value.clone());
+        }
+        let of = |wanted: fn(&Evidence) -> bool| {
+            self.claims.iter().find(|claim| claim.fact == "variant" && wanted(&claim.because))
+        };
+        let config = of(|because| matches!(because, Evidence::Config(_)));
+        let tensor = of(|because| matches!(because, Evidence::Tensor(_)));
+        let chosen = match (config, tensor) {
+            (Some(config), Some(tensor)) if tensor.value.contains(&config.value) => tensor,
+            (Some(config), _) => config,
+            _ => best,
+        };
+        Some(chosen.value.clone())
     }
 
     fn sure(&self, fact: &str) -> Vec<&Claim> {

@@ -240,16 +240,13 @@ fn evidence(rule: &Rule, view: &View<'_>) -> String {
 }
 
 fn lora(view: &View<'_>, low: usize) -> Finding {
-    let mut finding = match best(LORAS, view) {
-        Some(found) => one_part(&found),
-        None => {
-            let mut finding = unknown(view);
-            finding.role = Role::Lora;
-            finding
-                .notes
-                .push("which network it changes is told by the network's own names and sizes".into());
-            finding
-        }
+    let mut finding = if let Some(found) = best(LORAS, view) {
+        one_part(&found)
+    } else {
+        let mut finding = unknown(view);
+        finding.role = Role::Lora;
+        finding.notes.push("which network it changes is told by the network's own names and sizes".into());
+        finding
     };
     for part in &mut finding.parts {
         part.role = Role::Lora;

@@ -44,8 +44,7 @@ const PIXART_IN: &str = "x_embedder.proj.weight|pos_embed.proj.weight";
 pub(super) static IMAGES: &[Rule] = &[
     denoiser("sd3", "", &[Has(SD3), Has(PLACES)])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("turbo is not visible in weights"),
     denoiser(
         "sd3",
@@ -59,33 +58,25 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024),
-    denoiser("sd3", "3.5 medium", &[Has(SD3), Has(PLACES), Has(DUAL)])
-        .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024),
+    .flow(1024, 1024),
+    denoiser("sd3", "3.5 medium", &[Has(SD3), Has(PLACES), Has(DUAL)]).tasks(DRAW).flow(1024, 1024),
     denoiser("sd3", "3.5 medium", &[Has(SD3), Has(PLACES), Dim(TABLE, 1, 147_456), No(DUAL)])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser("sd3", "3.5 large", &[Has(SD3), Has(PLACES), Blocks("joint_blocks|transformer_blocks", 38)])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("turbo is not visible in weights"),
     denoiser("flux", "", &[Has(FLUX), Has(FLUX_IN), Has(POOLED), No(APPROXIMATOR), No(GATE)])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser(
         "flux",
         "dev",
         &[Has(FLUX), Dim(FLUX_IN, 1, 64), Has(POOLED), Has(GUIDED), No(APPROXIMATOR), No(GATE)],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024)
+    .flow(1024, 1024)
     .note("Krea, SRPO and Kontext have the same shapes: only a name tells them apart"),
     denoiser(
         "flux",
@@ -93,13 +84,11 @@ pub(super) static IMAGES: &[Rule] = &[
         &[Has(FLUX), Dim(FLUX_IN, 1, 64), Has(POOLED), No(GUIDED), No(APPROXIMATOR), No(GATE)],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser("flux", "Fill", &[Has(FLUX), Dim(FLUX_IN, 1, 384), Has(POOLED), No(APPROXIMATOR), No(GATE)])
         .tasks(EDIT)
         .can(&["inpaint", "outpaint"])
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser(
         "flux",
         "Depth or Canny",
@@ -107,14 +96,12 @@ pub(super) static IMAGES: &[Rule] = &[
     )
     .tasks(EDIT)
     .can(&["control"])
-    .predicts("flow")
-    .size(1024, 1024)
+    .flow(1024, 1024)
     .note("which of the two, only a name tells"),
     denoiser("flux", "Flex.2", &[Has(FLUX), Dim(FLUX_IN, 1, 196), Has(POOLED), No(APPROXIMATOR), No(GATE)])
         .tasks(DRAW)
         .can(&["inpaint", "control"])
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser(
         "flux",
         "mini",
@@ -129,50 +116,36 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser("chroma", "", &[Has(APPROXIMATOR), No("nerf_blocks.*")])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("Flash and HD are told apart by name"),
     denoiser("chroma", "Radiance", &[Has(APPROXIMATOR), Has("nerf_blocks.*")])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("works on pixels"),
     denoiser("longcat", "", &[Has(FLUX), Has(FLUX_IN), Dim(TEXT_IN, 1, 3584), No(POOLED)])
         .tasks(DRAW)
         .can(&["edit"])
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("whether it edits, only a name tells"),
-    denoiser("ovis-image", "", &[Has(GATE), Has("txt_norm.weight")])
-        .tasks(WORDS)
-        .predicts("flow")
-        .size(1024, 1024),
-    denoiser("flux2", "", &[Has(GLOBAL)])
-        .tasks(DRAW)
-        .can(&["edit", "references"])
-        .predicts("flow")
-        .size(1024, 1024),
+    denoiser("ovis-image", "", &[Has(GATE), Has("txt_norm.weight")]).tasks(WORDS).flow(1024, 1024),
+    denoiser("flux2", "", &[Has(GLOBAL)]).tasks(DRAW).can(&["edit", "references"]).flow(1024, 1024),
     denoiser("flux2", "klein 4B", &[Has(GLOBAL), Dim(TEXT_IN, 1, 7680)])
         .tasks(DRAW)
         .can(&["edit", "references"])
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("base or distilled: the folder's `is_distilled`, or a name"),
     denoiser("flux2", "klein 9B", &[Has(GLOBAL), Dim(TEXT_IN, 1, 12288)])
         .tasks(DRAW)
         .can(&["edit", "references"])
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("base or distilled: the folder's `is_distilled`, or a name"),
     denoiser("flux2", "dev", &[Has(GLOBAL), Dim(TEXT_IN, 1, 15360)])
         .tasks(DRAW)
         .can(&["edit", "references"])
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser(
         "flux3",
         "base",
@@ -180,8 +153,7 @@ pub(super) static IMAGES: &[Rule] = &[
     )
     .tasks(DRAW)
     .can(&["references"])
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser(
         "flux3",
         "distilled",
@@ -189,16 +161,13 @@ pub(super) static IMAGES: &[Rule] = &[
     )
     .tasks(DRAW)
     .can(&["references"])
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser("lumina2", "", &[Has(CAPTION), Has(NEXT), Has(LUMINA), No(Z_IMAGE)])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser("lumina2", "2B", &[Has(CAPTION), Has(NEXT), Has(LUMINA), No(Z_IMAGE), Dim(CAPTION, 0, 2304)])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser(
         "lumina2",
         "2B",
@@ -209,16 +178,14 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser(
         "z-image",
         "",
         &[Has(CAPTION), Has(NEXT), Has(Z_IMAGE), No("siglip_embedder.*"), No("dec_net.*")],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024)
+    .flow(1024, 1024)
     .note("Turbo or base: the scheduler's shift, 3 or 6, or a name"),
     denoiser(
         "z-image",
@@ -233,18 +200,15 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024)
+    .flow(1024, 1024)
     .note("Turbo or base: the scheduler's shift, 3 or 6, or a name"),
     denoiser("z-image", "Omni", &[Has(CAPTION), Has(NEXT), Has(Z_IMAGE), Has("siglip_embedder.*")])
         .tasks(DRAW)
         .can(&["edit"])
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser("z-image", "pixel", &[Has(CAPTION), Has(NEXT), Has(Z_IMAGE), Has("dec_net.*")])
         .tasks(DRAW)
-        .predicts("flow")
-        .size(1024, 1024)
+        .flow(1024, 1024)
         .note("works on pixels"),
     denoiser(
         "qwen-image",
@@ -258,8 +222,7 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1328, 1328)
+    .flow(1328, 1328)
     .note("drawing or editing, and which year's, is told by the folder's class or a name"),
     denoiser(
         "qwen-image",
@@ -274,14 +237,12 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1328, 1328)
+    .flow(1328, 1328)
     .note("drawing or editing, and which year's, is told by the folder's class or a name"),
     denoiser("qwen-image", "Edit 2511", &[Has(QWEN), Has("txt_norm.weight"), Has("__index_timestep_zero__")])
         .tasks(EDIT)
         .can(&["edit", "references"])
-        .predicts("flow")
-        .size(1328, 1328),
+        .flow(1328, 1328),
     denoiser(
         "qwen-image",
         "Layered",
@@ -289,8 +250,7 @@ pub(super) static IMAGES: &[Rule] = &[
     )
     .tasks(EDIT)
     .can(&["layers"])
-    .predicts("flow")
-    .size(1328, 1328),
+    .flow(1328, 1328),
     denoiser("qwen-image-2.1", "", &[Has("txt_in.text_norm.weight")])
         .tasks(DRAW)
         .can(&["references"])
@@ -317,8 +277,7 @@ pub(super) static IMAGES: &[Rule] = &[
     .predicts("flow"),
     denoiser("anima", "", &[Has("llm_adapter.blocks.0.cross_attn.q_proj.weight")])
         .tasks(WORDS)
-        .predicts("flow")
-        .size(1024, 1024),
+        .flow(1024, 1024),
     denoiser(
         "hidream",
         "I1",
@@ -328,14 +287,12 @@ pub(super) static IMAGES: &[Rule] = &[
         ],
     )
     .tasks(DRAW)
-    .predicts("flow")
-    .size(1024, 1024)
+    .flow(1024, 1024)
     .note("E1, which edits, is told by name"),
     denoiser("hidream", "O1", &[Has("x_embedder.proj1*"), Has("t_embedder1*")])
         .tasks(DRAW)
         .can(&["edit"])
-        .predicts("flow")
-        .size(2048, 2048)
+        .flow(2048, 2048)
         .note("works on pixels"),
     denoiser(
         "lens",
@@ -374,35 +331,29 @@ pub(super) static IMAGES: &[Rule] = &[
     .tasks(DRAW)
     .predicts("epsilon")
     .size(1024, 1024),
-    denoiser("sana", "", &[Has(SANA), Has(SANA_TIME)]).tasks(WORDS).predicts("flow").size(1024, 1024),
+    denoiser("sana", "", &[Has(SANA), Has(SANA_TIME)]).tasks(WORDS).flow(1024, 1024),
     denoiser(
         "sana",
         "0.6B",
         &[Has(SANA), Has(SANA_TIME), Blocks("blocks|transformer_blocks", 28), Dim(SANA_OUT, 1, 1152)],
     )
     .tasks(WORDS)
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser(
         "sana",
         "1.6B",
         &[Has(SANA), Has(SANA_TIME), Blocks("blocks|transformer_blocks", 20), Dim(SANA_OUT, 1, 2240)],
     )
     .tasks(WORDS)
-    .predicts("flow")
-    .size(1024, 1024),
+    .flow(1024, 1024),
     denoiser(
         "sana",
         "4.8B",
         &[Has(SANA), Has(SANA_TIME), Blocks("blocks|transformer_blocks", 60), Dim(SANA_OUT, 1, 2240)],
     )
     .tasks(WORDS)
-    .predicts("flow")
-    .size(1024, 1024),
-    denoiser("auraflow", "", &[Has("double_layers.0.attn.w1q.weight")])
-        .tasks(WORDS)
-        .predicts("flow")
-        .size(1024, 1024),
+    .flow(1024, 1024),
+    denoiser("auraflow", "", &[Has("double_layers.0.attn.w1q.weight")]).tasks(WORDS).flow(1024, 1024),
     denoiser("hunyuan-dit", "", &[Has("mlp_t5.0.weight")]).tasks(WORDS).predicts("v").size(1024, 1024),
 ];
 

@@ -28,3 +28,10 @@ pub use unet::{Measure, Sizes};
 pub fn denoisers() -> impl Iterator<Item = &'static Rule> {
     unet::UNETS.iter().chain(image::IMAGES).chain(video::VIDEOS)
 }
+
+/// Every rule there is, of whatever role.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    let parts = part::VAES.iter().chain(part::ENCODERS).chain(part::UPSCALERS);
+    let parts = parts.chain(part::EMBEDDINGS).chain(part::OTHERS);
+    denoisers().chain(parts).chain(adapter::CONTROLS).chain(adapter::ADAPTERS).chain(adapter::LORAS)
+}

@@ -64,8 +64,8 @@ static CLASSES: &[Class] = &[
     class("StableDiffusionUpscalePipeline", "stable-diffusion", "x4 upscaler", &[Task::ImageUpscale], &[]).can(&["upscale"]),
     class("StableUnCLIPImg2ImgPipeline", "stable-diffusion", "2 unCLIP", EDIT, &[]).can(&["variation"]),
     class("StableUnCLIPPipeline", "stable-diffusion", "2 unCLIP", EDIT, &[]).can(&["variation"]),
-    class("StableDiffusionXLPipeline", "stable-diffusion-xl", "base", DRAW, &[]).can(&["inpaint"]),
-    class("StableDiffusionXLImg2ImgPipeline", "stable-diffusion-xl", "base", DRAW, &[]).can(&["inpaint"]),
+    class("StableDiffusionXLPipeline", "stable-diffusion-xl", "", DRAW, &[]).can(&["inpaint"]),
+    class("StableDiffusionXLImg2ImgPipeline", "stable-diffusion-xl", "", DRAW, &[]).can(&["inpaint"]),
     class("StableDiffusionXLImg2ImgPipeline", "stable-diffusion-xl", "refiner", EDIT, &[("", "requires_aesthetics_score", "true")]).can(&["refine"]),
     class("StableDiffusionXLInpaintPipeline", "stable-diffusion-xl", "inpaint", EDIT, &[]).can(&["inpaint", "outpaint"]),
     class("StableDiffusionXLInstructPix2PixPipeline", "stable-diffusion-xl", "instruct-pix2pix", EDIT, &[]).can(&["edit"]),
@@ -164,7 +164,7 @@ static CLASSES: &[Class] = &[
 pub fn read_class(finding: &mut Finding, name: &str, configs: &Configs) -> bool {
     let holds = |(component, key, value): &Setting| {
         let found = configs.get(*component).and_then(|config| config.get(*key));
-        found.is_some_and(|found| found.to_string() == *value)
+        found.map(ToString::to_string).is_some_and(|found| found == *value)
     };
     let fitting = CLASSES.iter().filter(|class| class.name == name && class.when.iter().all(holds));
     // The last of those with the most conditions.

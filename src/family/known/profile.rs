@@ -110,7 +110,7 @@ impl Profile {
         Self { every, frames: [frames, fps], ..self }
     }
     const fn from(self, source: &'static str, licence: Licence) -> Self {
-        Self { source, licence, ..self }
+        Self { licence, source, ..self }
     }
     const fn gated(self) -> Self {
         Self { gated: true, ..self }

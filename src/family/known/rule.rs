@@ -126,6 +126,11 @@ impl Rule {
         Self { size: [width, height], ..self }
     }
 
+    /// Predicts a velocity, trained at this size.
+    pub(super) const fn flow(self, width: usize, height: usize) -> Self {
+        self.predicts("flow").size(width, height)
+    }
+
     /// What a user should know.
     pub(super) const fn note(self, note: &'static str) -> Self {
         Self { note, ..self }

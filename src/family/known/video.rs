@@ -38,92 +38,75 @@ const COSMOS_IN: &str = "x_embedder.proj.1.weight";
 
 /// Every transformer that makes clips.
 pub(super) static VIDEOS: &[Rule] = &[
-    denoiser("wan", "", &[Has(WAN), Has(PATCH)]).predicts("flow").size(832, 480),
+    denoiser("wan", "", &[Has(WAN), Has(PATCH)]).flow(832, 480),
     denoiser("wan", "T2V", &[Has(WAN), Dim(PATCH, 1, 16), No(VACE), No(FACE), No(SPEECH)])
         .tasks(WORDS)
-        .predicts("flow")
-        .size(832, 480),
+        .flow(832, 480),
     denoiser(
         "wan",
         "2.1 T2V 1.3B",
         &[Has(WAN), Dim(PATCH, 1, 16), Dim(PATCH, 0, 1536), No(VACE), No(FACE), No(SPEECH)],
     )
     .tasks(WORDS)
-    .predicts("flow")
-    .size(832, 480),
+    .flow(832, 480),
     denoiser(
         "wan",
         "2.1 T2V 14B or one expert of 2.2",
         &[Has(WAN), Dim(PATCH, 1, 16), Dim(PATCH, 0, 5120), No(VACE), No(FACE), No(SPEECH)],
     )
     .tasks(WORDS)
-    .predicts("flow")
-    .size(1280, 720)
+    .flow(1280, 720)
     .note("2.2 has two such networks, for high and for low noise: only names tell, and both are needed"),
     denoiser("wan", "2.1 I2V", &[Has(WAN), Dim(PATCH, 1, 36), Has(SEES), No(ENDS), No(FACE), No(SPEECH)])
         .tasks(PICTURE)
-        .predicts("flow")
-        .size(832, 480)
+        .flow(832, 480)
         .note("needs the picture encoder of CLIP"),
     denoiser("wan", "2.1 FLF2V", &[Has(WAN), Dim(PATCH, 1, 36), Has(SEES), Has(ENDS), No(FACE), No(SPEECH)])
         .tasks(PICTURE)
         .can(&["first_last_frame"])
-        .predicts("flow")
-        .size(1280, 720),
+        .flow(1280, 720),
     denoiser(
         "wan",
         "2.2 I2V, one expert",
         &[Has(WAN), Dim(PATCH, 1, 36), No(SEES), No(VACE), No(FACE), No(SPEECH)],
     )
     .tasks(PICTURE)
-    .predicts("flow")
-    .size(832, 480)
+    .flow(832, 480)
     .note("high or low noise is told by name, and both are needed"),
     denoiser("wan", "2.2 TI2V", &[Has(WAN), Dim(PATCH, 1, 48), NotDim(PATCH, 0, 5120)])
         .tasks(BOTH)
-        .predicts("flow")
-        .size(1280, 704),
+        .flow(1280, 704),
     denoiser(
         "wan",
         "2.2 TI2V 5B",
         &[Has(WAN), Dim(PATCH, 1, 48), NotDim(PATCH, 0, 5120), Dim(PATCH, 0, 3072)],
     )
     .tasks(BOTH)
-    .predicts("flow")
-    .size(1280, 704),
+    .flow(1280, 704),
     denoiser("wan", "Fun control", &[Has(WAN), Dim(PATCH, 1, 48), Dim(PATCH, 0, 5120)])
         .tasks(BOTH)
         .can(&["control"])
-        .predicts("flow")
-        .size(832, 480),
-    denoiser("wan", "camera", &[Has(WAN), Dim(PATCH, 1, 32)])
-        .tasks(PICTURE)
-        .can(&["camera"])
-        .predicts("flow")
-        .size(832, 480),
+        .flow(832, 480),
+    denoiser("wan", "camera", &[Has(WAN), Dim(PATCH, 1, 32)]).tasks(PICTURE).can(&["camera"]).flow(832, 480),
     denoiser("wan", "VACE", &[Has(WAN), Has(PATCH), Has(VACE)])
         .tasks(BOTH)
         .can(&["edit", "control"])
-        .predicts("flow")
-        .size(832, 480),
+        .flow(832, 480),
     denoiser("wan", "Animate", &[Has(WAN), Has(PATCH), Has(FACE)])
         .tasks(PICTURE)
         .can(&["animate"])
-        .predicts("flow")
-        .size(832, 480),
+        .flow(832, 480),
     denoiser("wan", "S2V", &[Has(WAN), Has(PATCH), Has(SPEECH)])
         .tasks(PICTURE)
         .can(&["speech"])
-        .predicts("flow")
-        .size(832, 480),
+        .flow(832, 480),
     denoiser(
         "ltx",
         "",
         &[Has(LTX), Has(LTX_TIME), Has(LTX_ROWS), Rank(LTX, 2), No(SOUND), No("caption_norm.weight")],
     )
     .tasks(BOTH)
-    .predicts("flow")
-    .size(704, 512)
+    .flow(704, 512)
     .note("which 0.9 it is shows in its autoencoder"),
     denoiser(
         "ltx",
@@ -131,55 +114,46 @@ pub(super) static VIDEOS: &[Rule] = &[
         &[Has(LTX), Has(LTX_TIME), Has(LTX_ROWS), Rank(LTX, 2), No(SOUND), Blocks("transformer_blocks", 28)],
     )
     .tasks(BOTH)
-    .predicts("flow")
-    .size(704, 512),
+    .flow(704, 512),
     denoiser(
         "ltx",
         "13B",
         &[Has(LTX), Has(LTX_TIME), Has(LTX_ROWS), Rank(LTX, 2), No(SOUND), Blocks("transformer_blocks", 48)],
     )
     .tasks(BOTH)
-    .predicts("flow")
-    .size(704, 512),
+    .flow(704, 512),
     denoiser("ltx2", "", &[Has(LTX), Has(LTX_TIME), Has(SOUND)])
         .tasks(BOTH)
         .can(&["sound"])
-        .predicts("flow")
-        .size(768, 512)
+        .flow(768, 512)
         .note("the metadata `config` says which"),
     denoiser("ltx2", "19B", &[Has(LTX), Has(LTX_TIME), Has(SOUND), Dim(LTX_TEXT, 1, 3840)])
         .tasks(BOTH)
         .can(&["sound"])
-        .predicts("flow")
-        .size(768, 512),
+        .flow(768, 512),
     denoiser("hunyuan-video", "T2V", &[Has(HUNYUAN), Dim(HUNYUAN_IN, 1, 16), No(NEW), Rank(HUNYUAN_IN, 5)])
         .tasks(WORDS)
-        .predicts("flow")
-        .size(1280, 720),
+        .flow(1280, 720),
     denoiser("hunyuan-video", "I2V", &[Has(HUNYUAN), Dim(HUNYUAN_IN, 1, 33), No(NEW)])
         .tasks(PICTURE)
-        .predicts("flow")
-        .size(1280, 720),
+        .flow(1280, 720),
     denoiser(
         "hunyuan-video",
         "SkyReels",
         &[Has(HUNYUAN), Dim(HUNYUAN_IN, 1, 32), No(NEW), Rank(HUNYUAN_IN, 5)],
     )
     .tasks(PICTURE)
-    .predicts("flow")
-    .size(1280, 720),
+    .flow(1280, 720),
     denoiser("hunyuan-video", "1.5", &[Has(HUNYUAN), Dim(HUNYUAN_IN, 1, 65), Rank(HUNYUAN_IN, 5)])
         .tasks(BOTH)
-        .predicts("flow")
-        .size(848, 480),
+        .flow(848, 480),
     denoiser("hunyuan-video", "1.5 super-resolution", &[Has(HUNYUAN), Dim(HUNYUAN_IN, 1, 98)])
         .tasks(BOTH)
         .can(&["upscale"])
         .predicts("flow"),
     denoiser("hunyuan-image", "2.1", &[Has(HUNYUAN), Rank(HUNYUAN_IN, 4)])
         .tasks(&[TextToImage])
-        .predicts("flow")
-        .size(2048, 2048),
+        .flow(2048, 2048),
     denoiser("cogvideox", "1.0", &[Has(COG), Rank(COG_IN, 4)]).tasks(WORDS).predicts("v").size(720, 480),
     denoiser("cogvideox", "1.0 T2V", &[Has(COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 16)])
         .tasks(WORDS)
