@@ -223,15 +223,21 @@ impl Half for bf16 {
 fn halves<T: Half>(bytes: &[u8]) -> Result<Vec<f32>> {
     let (words, _) = bytes.as_chunks::<2>();
     let mut numbers = room(words.len())?;
-    numbers.resize(words.len(), 0.0_f32);
-    numbers.par_chunks_mut(CHUNK).zip(words.par_chunks(CHUNK)).for_each(|(numbers, words)| {
-        let mut narrow = [T::ZERO; 512];
+    let spare = &mut numbers.spare_capacity_mut()[..words.len()];
+    spare.par_chunks_mut(CHUNK).zip(words.par_chunks(CHUNK)).for_each(|(numbers, words)| {
+        let (mut narrow, mut wide) = ([T::ZERO; 512], [0f32; 512]);
         for (numbers, words) in numbers.chunks_mut(512).zip(words.chunks(512)) {
-            let narrow = &mut narrow[..words.len()];
+            let (narrow, wide) = (&mut narrow[..words.len()], &mut wide[..words.len()]);
             narrow.iter_mut().zip(words).for_each(|(narrow, &word)| *narrow = T::read(word));
-            T::widen(narrow, numbers);
+            T::widen(narrow, wide);
+            numbers.iter_mut().zip(wide).for_each(|(number, wide)| _ = number.write(*wide));
         }
     });
+    #[expect(unsafe_code, reason = "gigabytes are written once, not twice")]
+    // SAFETY: the chunks cover all words, and every number of a chunk is written.
+    unsafe {
+        numbers.set_len(words.len());
+    }
     Ok(numbers)
 }
 
