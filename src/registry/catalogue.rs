@@ -96,10 +96,13 @@ impl Catalogue {
     }
 
     /// Adds a model that is here.
-    pub fn install(&mut self, id: &str, survey: &Survey) {
+    ///
+    /// # Errors
+    /// What reading its files' headers says.
+    pub fn install(&mut self, id: &str, survey: &Survey) -> Result<()> {
         let finding = &survey.finding;
         if finding.tasks.is_empty() {
-            return;
+            return Ok(());
         }
         let number = |fact: &str| finding.says(fact).and_then(|claim| claim.value.parse().ok());
         self.models.retain(|model| model.id != id);
@@ -112,8 +115,9 @@ impl Catalogue {
             profile: finding.profile,
             size: finding.size,
             defaults: (number("steps"), number("guidance")),
-            found: json!(finding),
+            found: survey.to_json()?,
         });
+        Ok(())
     }
 
     /// Every model.

@@ -15,6 +15,7 @@ mod golden_tokenizers;
 mod hostile;
 mod hostile_models;
 mod inventories;
+mod joined;
 mod picture;
 mod show;
 mod weights;

@@ -11,24 +11,24 @@ use serde_json::{Value, json};
 
 use crate::fixtures;
 
-fn latentia(home: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn latentia(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
     command.current_dir(home).env("LATENTIA_HOME", home).stdin(Stdio::null());
     command.args(arguments).output().expect("runs")
 }
 
 /// The JSON of a command that succeeds.
-fn json(home: &Path, arguments: &[&str]) -> Value {
+pub(crate) fn json(home: &Path, arguments: &[&str]) -> Value {
     let output = latentia(home, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-fn home() -> tempfile::TempDir {
+pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 

@@ -4,6 +4,7 @@
 //! `models.md` 3.1.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::super::contract::Evidence;
 use super::adapter::{ADAPTERS, CONTROLS, LORAS, low_rank};
@@ -303,6 +304,7 @@ fn part(view: &View<'_>, rule: Option<&Rule>, role: Role) -> Part {
         family: rule.map_or("", |rule| rule.family),
         variant: rule.map_or("", |rule| rule.variant),
         place: view.prefix().into(),
+        path: PathBuf::new(),
         tensors,
         parameters,
         bytes,

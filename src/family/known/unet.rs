@@ -53,7 +53,8 @@ impl Measure {
 pub struct Sizes([usize; 9]);
 
 impl Sizes {
-    pub(super) fn get(&self, measure: Measure) -> Option<usize> {
+    /// One of them.
+    pub fn get(&self, measure: Measure) -> Option<usize> {
         self.0.get(measure as usize).copied()
     }
 

@@ -1,0 +1,186 @@
+//! Models whose parts lie in files of their own: which go together, and what is drawn with them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor};
+use serde_json::{Value, json};
+
+use crate::fixtures;
+use crate::show::{home, json, latentia, text};
+
+/// The tensors of a file.
+fn load(path: &Path) -> HashMap<String, Tensor> {
+    candle_core::safetensors::load(path, &Device::Cpu).expect("a file of weights")
+}
+
+/// Those below a prefix, named behind another.
+fn below(all: &HashMap<String, Tensor>, old: &str, new: &str) -> HashMap<String, Tensor> {
+    let renamed = |(name, tensor): (&String, &Tensor)| {
+        Some((format!("{new}{}", name.strip_prefix(old)?), tensor.clone()))
+    };
+    all.iter().filter_map(renamed).collect()
+}
+
+fn save(tensors: &HashMap<String, Tensor>, path: &Path) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    candle_core::safetensors::save(tensors, path).expect("saved");
+}
+
+/// The picture of a model, and its recipe.
+fn draw(home: &Path, more: &[&str]) -> Vec<u8> {
+    let mut arguments = vec!["generate", "a cat", "--steps", "2", "-q", "--no-metadata", "-o", "-"];
+    arguments.extend(more);
+    let output = latentia(home, &arguments);
+    assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// A single file and its configs, if these fixtures have them; those of `sd21` are always there.
+fn model(family: &str) -> Option<(PathBuf, PathBuf)> {
+    let whole = |path: PathBuf| path.canonicalize().ok();
+    let file = fixtures::fixture(&format!("{family}/single_file/{family}.safetensors"));
+    Some((whole(file?)?, whole(fixtures::folder().join(family).join("model"))?))
+}
+
+/// The parts of a single file in files of their own: the denoiser as it is called alone, the others in the folders of
+/// `ComfyUI`.
+fn split(file: &Path, comfy: &Path, unet: &str, text: (&str, &str), vae: &str) -> PathBuf {
+    let all = load(file);
+    let main = comfy.join("models/unet/mine.safetensors");
+    save(&below(&all, "model.diffusion_model.", unet), &main);
+    save(&below(&all, "first_stage_model.", vae), &comfy.join("models/vae/codec.safetensors"));
+    save(&below(&all, text.0, text.1), &comfy.join("models/text_encoders/words.safetensors"));
+    main
+}
+
+#[test]
+fn parts_in_files_of_their_own_are_found_and_draw_the_same_picture() {
+    for (family, unet, text_names, vae) in [
+        ("sd15", "", ("cond_stage_model.transformer.", ""), ""),
+        ("sd15", "model.diffusion_model.", ("cond_stage_model.", "cond_stage_model."), "first_stage_model."),
+        (
+            "sd15",
+            "diffusion_model.",
+            ("cond_stage_model.transformer.", "text_encoders.clip_l.transformer."),
+            "vae.",
+        ),
+        ("sd21", "", ("cond_stage_model.model.", ""), ""),
+    ] {
+        let Some((file, configs)) = model(family) else { continue };
+        let home = home();
+        let main = split(&file, home.path(), unet, text_names, vae);
+        let config = ["--config", text(&configs)];
+        let whole = draw(home.path(), &[&["-m", text(&file)], &config[..]].concat());
+        assert_eq!(
+            draw(home.path(), &[&["-m", text(&main)], &config[..]].concat()),
+            whole,
+            "{family} {unet}"
+        );
+
+        let shown = json(home.path(), &[&["show", text(&main), "--json"], &config[..]].concat());
+        assert_eq!(
+            (&shown["missing"], &shown["runs"]),
+            (&json!([]), &json!(true)),
+            "{family} {unet}: {shown}"
+        );
+        let roles: Vec<&str> = shown["parts"]
+            .as_array()
+            .expect("parts")
+            .iter()
+            .filter_map(|part| part["role"].as_str())
+            .collect();
+        for role in ["denoiser", "vae", "text_encoder"] {
+            assert!(roles.contains(&role), "{family} {unet}: {roles:?}");
+        }
+        let files: Vec<&str> = shown["files"]
+            .as_array()
+            .expect("files")
+            .iter()
+            .filter_map(|file| file["path"].as_str())
+            .collect();
+        assert!(
+            ["mine", "codec", "words"].iter().all(|name| files.iter().any(|file| file.contains(name))),
+            "{files:?}"
+        );
+        assert!(evidence(&shown, "part").iter().any(|value| value.contains("codec.safetensors")), "{shown}");
+    }
+}
+
+/// What is claimed of a fact.
+fn evidence(shown: &Value, fact: &str) -> Vec<String> {
+    let claims = shown["claims"].as_array().expect("claims");
+    let of = claims.iter().filter(|claim| claim["fact"] == fact);
+    of.map(|claim| claim["value"].as_str().expect("a value").to_owned()).collect()
+}
+
+#[test]
+fn parts_as_diffusers_names_them_are_joined_too() {
+    let home = home();
+    let configs = fixtures::compact().join("sd15/model").canonicalize().expect("the sd15 fixture");
+    let folder = draw(home.path(), &["-m", text(&configs)]);
+    let part = |component: &str, file: &str| text(&configs.join(component).join(file)).to_owned();
+    let main = part("unet", "diffusion_pytorch_model.safetensors");
+    let parts =
+        [part("vae", "diffusion_pytorch_model.safetensors"), part("text_encoder", "model.safetensors")];
+    let drawn = draw(
+        home.path(),
+        &["-m", &main, "--config", text(&configs), "--part", &parts[0], "--part", &parts[1]],
+    );
+    assert_eq!(drawn, folder);
+}
+
+#[test]
+fn a_choice_is_the_users_and_is_remembered() {
+    let home = home();
+    let (file, configs) = model("sd21").expect("the sd21 fixture");
+    let main = split(&file, home.path(), "", ("cond_stage_model.model.", ""), "");
+    let codec = home.path().join("models/vae/codec.safetensors");
+    let other = home.path().join("models/vae/other.safetensors");
+    fs::copy(&codec, &other).expect("copied");
+    let config = ["--config", text(&configs)];
+    let shown = json(home.path(), &[&["show", text(&main), "--json"], &config[..]].concat());
+    let missing = shown["missing"][0].as_str().expect("a missing part");
+    assert!(missing.contains("codec.safetensors, other.safetensors would fit"), "{missing}");
+    assert_eq!(shown["runs"], false);
+    let refused = latentia(home.path(), &[&["generate", "x", "-m", text(&main)], &config[..]].concat());
+    assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
+
+    let whole = draw(home.path(), &[&["-m", text(&file)], &config[..]].concat());
+    let import = ["import", text(&main), "--name", "mine", "--part", text(&other), "--json"];
+    json(home.path(), &[&import, &config[..]].concat());
+    assert_eq!(draw(home.path(), &["-m", "mine"]), whole);
+    let entry = fs::read_to_string(home.path().join("models/mine.json")).expect("an entry");
+    assert!(entry.contains("other.safetensors") && entry.contains("words.safetensors"), "{entry}");
+
+    // A second model with the same parts: they lie there once.
+    let size = |path: &Path| fs::metadata(path).expect("there").len();
+    let import = ["import", text(&main), "--name", "again", "--part", text(&other), "--json"];
+    json(home.path(), &[&import, &config[..]].concat());
+    let words = home.path().join("models/text_encoders/words.safetensors");
+    let used = json(home.path(), &["du", "--json"]);
+    assert_eq!(used["bytes"], size(&main) + size(&other) + size(&words));
+
+    // A picture says which files made it, and one with another codec is not the same recipe.
+    let with_recipe = ["generate", "a cat", "--steps", "1", "-m", "mine", "-q", "-o", "a.png", "--json"];
+    let made = json(home.path(), &with_recipe);
+    assert!(made["images"].is_array());
+    let repeated =
+        latentia(home.path(), &["generate", "--from", "a.png", "-m", "again", "-q", "-o", "b.png"]);
+    assert!(repeated.status.success(), "{}", String::from_utf8_lossy(&repeated.stderr));
+}
+
+#[test]
+fn a_file_that_is_no_part_is_refused_by_name() {
+    let home = home();
+    let (file, configs) = model("sd21").expect("the sd21 fixture");
+    let main = split(&file, home.path(), "", ("cond_stage_model.model.", ""), "");
+    let arguments = ["show", text(&main), "--config", text(&configs), "--part", text(&main), "--json"];
+    let refused = latentia(home.path(), &arguments);
+    let error: Value = serde_json::from_slice(&refused.stdout).expect("an error");
+    assert_eq!(
+        (&error["error"]["code"], &error["error"]["param"]),
+        (&json!("invalid_argument"), &json!("part"))
+    );
+}
