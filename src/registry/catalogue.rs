@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::survey::Survey;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::family::known::{Guidance, Licence, PROFILES, Profile, denoisers};
+use crate::family::known::{Guidance, Licence, PROFILES, Profile, UNCHECKED, denoisers};
 
 /// One model of the catalogue.
 #[derive(Debug, Clone)]
@@ -247,7 +247,7 @@ impl Listed {
         json!({
             "provider": if self.installed { "latentia" } else { "huggingface" },
             "license": licence,
-            "notes": "",
+            "notes": self.notes(),
             "downloads": downloads,
             "tasks": tasks,
             "x_latentia": {
@@ -255,9 +255,20 @@ impl Listed {
                 "runs": self.runs,
                 "gated": self.profile.is_some_and(|profile| profile.gated),
                 "profile": self.profile,
+                "defaults_because": self.profile.map(|profile| profile.checked_with().unwrap_or(UNCHECKED)),
                 "found": self.found,
             },
         })
+    }
+
+    /// What a reader of this form would not see otherwise.
+    fn notes(&self) -> String {
+        let Some(profile) = self.profile else { return String::new() };
+        let mut unchecked = vec!["licence", "gate"];
+        if profile.steps > 0 && profile.checked_with().is_none() {
+            unchecked.push("default steps and guidance");
+        }
+        format!("{}: {UNCHECKED} with the makers' page", unchecked.join(", "))
     }
 
     /// What a task's arguments may be.

@@ -10,7 +10,7 @@ use super::join::join;
 use super::memory::memory;
 use crate::error::{Code, Result};
 use crate::family::known::{
-    Claim, Confidence, Configs, Finding, Role, identify, profile, read_class, read_name,
+    Claim, Confidence, Configs, Finding, Role, UNCHECKED, identify, profile, read_class, read_name,
 };
 use crate::family::{Card, Evidence, Fact, Parts, Task, Told, recognise};
 use crate::weights::Weights;
@@ -80,9 +80,18 @@ impl Survey {
         value["licence"] = json!({
             "class": profile.map(|profile| profile.licence),
             "gated": profile.map(|profile| profile.gated),
-            "checked": false,
+            "because": UNCHECKED,
             "said": said,
         });
+        if let Some(profile) = profile.filter(|profile| profile.steps > 0) {
+            let because = profile.checked_with().map(|pipeline| format!("default of diffusers' {pipeline}"));
+            value["defaults"] = json!({
+                "steps": profile.steps,
+                "guidance": profile.guidance,
+                "frames": (profile.frames[0] > 0).then_some(profile.frames),
+                "because": because.as_deref().unwrap_or(UNCHECKED),
+            });
+        }
         let mut files = Vec::new();
         for file in &self.files {
             let name = super::below(&self.path, file);

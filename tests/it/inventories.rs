@@ -3,9 +3,13 @@
 //! A line is a name and a shape; `{19}` in a name stands for the numbers from 0 to 18.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 
 use latentia::family::known::{Confidence, Finding, Measure, Role, Rule, View, When, identify, rules};
 use latentia::weights::{Inventory, Scalar, TensorInfo};
+use serde_json::{Value, json};
 
 /// An inventory from lines.
 pub(crate) fn inventory(lines: &str) -> Inventory {
@@ -25,6 +29,24 @@ pub(crate) fn inventory(lines: &str) -> Inventory {
     Inventory { tensors, metadata: BTreeMap::new() }
 }
 
+/// A file with that header and a hole for its data.
+pub(crate) fn save(inventory: &Inventory, path: &Path) {
+    let entry = |(name, tensor): (&String, &TensorInfo)| {
+        let place = [tensor.range.start, tensor.range.end];
+        (name.clone(), json!({ "dtype": tensor.scalar.name(), "shape": tensor.shape, "data_offsets": place }))
+    };
+    let mut entries: serde_json::Map<String, Value> = inventory.tensors.iter().map(entry).collect();
+    if !inventory.metadata.is_empty() {
+        entries.insert("__metadata__".into(), json!(inventory.metadata));
+    }
+    let header = Value::Object(entries).to_string();
+    let mut file = File::create(path).expect("made");
+    file.write_all(&(header.len() as u64).to_le_bytes()).expect("written");
+    file.write_all(header.as_bytes()).expect("written");
+    let end = inventory.tensors.values().map(|tensor| tensor.range.end).max().unwrap_or(0);
+    file.set_len(8 + (header.len() + end) as u64).expect("a hole");
+}
+
 fn numbered(name: &str) -> Vec<String> {
     let Some((head, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
     let (count, tail) = rest.split_once('}').expect("a closed brace");
@@ -33,7 +55,7 @@ fn numbered(name: &str) -> Vec<String> {
 }
 
 /// A U-net of these sizes, in the names of CompVis.
-fn unet(get: impl Fn(Measure) -> usize) -> String {
+pub(crate) fn unet(get: impl Fn(Measure) -> usize) -> String {
     let (width, input, context) = (get(Measure::Width), get(Measure::Input), get(Measure::Context));
     let mut lines = vec![
         format!("input_blocks.0.0.weight {width} {input} 3 3"),
@@ -65,7 +87,7 @@ fn unet(get: impl Fn(Measure) -> usize) -> String {
 }
 
 /// Sizes of Stable Diffusion 1, with these changed.
-fn sizes(changed: Vec<(Measure, usize)>) -> impl Fn(Measure) -> usize {
+pub(crate) fn sizes(changed: Vec<(Measure, usize)>) -> impl Fn(Measure) -> usize {
     move |measure| {
         let own = changed.iter().find(|(known, _)| *known == measure).map(|(_, size)| *size);
         own.unwrap_or(match measure {

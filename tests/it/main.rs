@@ -16,6 +16,7 @@ mod hostile;
 mod hostile_models;
 mod inventories;
 mod joined;
+mod notes;
 mod picture;
 mod show;
 mod weights;

@@ -36,10 +36,20 @@ pub(super) struct Import {
     pub(super) json: bool,
 }
 
+/// What a network's output may mean.
+const PREDICTIONS: &[&str] = &["epsilon", "v", "sample", "flow", "edm", "edm_v"];
+
 fn fact(text: &str) -> std::result::Result<(String, String), String> {
     let (fact, value) = text.split_once('=').ok_or("write FACT=VALUE")?;
     if !["family", "variant", "prediction", "size"].contains(&fact) || value.is_empty() {
         return Err("the facts are family, variant, prediction and size".into());
+    }
+    if fact == "prediction" && !PREDICTIONS.contains(&value) {
+        return Err(format!("predictions are {}", PREDICTIONS.join(", ")));
+    }
+    let side = |side: &str| side.parse::<u16>().is_ok_and(|side| side > 0);
+    if fact == "size" && !value.split_once('x').is_some_and(|(width, height)| side(width) && side(height)) {
+        return Err("a size is WIDTHxHEIGHT, such as 768x768".into());
     }
     Ok((fact.to_owned(), value.to_owned()))
 }

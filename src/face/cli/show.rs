@@ -56,7 +56,9 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
     row("size", finding.size.map_or(String::new(), |[width, height]| format!("{width}x{height}")));
     if let Some(profile) = finding.profile {
         row("sides", format!("multiples of {}", profile.multiple));
-        row("licence", value["profile"]["licence"].as_str().unwrap_or_default().to_owned());
+    }
+    for (name, text) in terms(value) {
+        row(name, text);
     }
     if !finding.tasks.is_empty() {
         row("runs here", if finding.runs { "yes" } else { "no" }.into());
@@ -107,6 +109,26 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
         row("tensor", name.clone());
     }
     lines
+}
+
+/// What the makers allow and recommend, and whether anybody has compared it with their words.
+fn terms(value: &Value) -> Vec<(&'static str, String)> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (licence, defaults) = (&value["licence"], &value["defaults"]);
+    let mut rows = Vec::new();
+    if licence["class"].is_string() {
+        let gate = if licence["gated"] == true { ", asks for an agreement" } else { "" };
+        rows.push(("licence", format!("{}{gate} ({})", word(&licence["class"]), word(&licence["because"]))));
+    }
+    if licence["said"].is_string() {
+        rows.push(("licence", format!("{} (the file says so)", word(&licence["said"]))));
+    }
+    if defaults.is_object() {
+        let (steps, guidance) = (&defaults["steps"], &defaults["guidance"]);
+        let because = word(&defaults["because"]);
+        rows.push(("defaults", format!("{steps} steps, guidance {guidance} ({because})")));
+    }
+    rows
 }
 
 /// What the phases weigh, and the files with their digests: that of all bytes where it is known, else that of the header.

@@ -139,9 +139,13 @@ impl Finding {
         }
     }
 
-    /// The strongest word on a fact: the user's, then the surest, then the first.
+    /// The strongest word on a fact: the user's, then the surest, then what somebody said before what is only assumed,
+    /// then the first.
     pub fn says(&self, fact: &str) -> Option<&Claim> {
-        let rank = |claim: &&Claim| (matches!(claim.because, Evidence::User(_)), claim.confidence);
+        let rank = |claim: &&Claim| {
+            let is_user = matches!(claim.because, Evidence::User(_));
+            (is_user, claim.confidence, !matches!(claim.because, Evidence::Assumed(_)))
+        };
         let mut best: Option<&Claim> = None;
         for claim in self.claims.iter().filter(|claim| claim.fact == fact) {
             if best.is_none_or(|best| rank(&claim) > rank(&best)) {

@@ -156,7 +156,7 @@ pub(super) static UNETS: &[Rule] = &[
     )
     .tasks(DRAW)
     .can(&["inpaint"])
-    .note("noise or v-prediction is told apart by one bias when it is loaded")
+    .note("epsilon or v is told apart by one bias when it is loaded; `import --set prediction=v` settles it")
     .runs(),
     denoiser(SD, "2 inpaint", &[Is(Context, 1024), Is(Linear, 1), Is(Input, 9)])
         .tasks(EDIT)

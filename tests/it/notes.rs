@@ -1,0 +1,192 @@
+//! What tensors cannot tell: notes beside a file, words in its name, what the user says, and what nobody has checked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use latentia::family::known::{CHECKED, Guidance, Measure, PROFILES};
+use latentia::registry::Catalogue;
+use serde_json::{Value, json};
+
+use crate::fixtures;
+use crate::inventories::{inventory, save, sizes, unet};
+use crate::show::{home, json, latentia, text};
+
+/// A denoiser of Stable Diffusion 2, whose shapes say nothing of its prediction.
+fn second(home: &Path, name: &str) -> PathBuf {
+    let path = home.join(name);
+    save(&inventory(&unet(sizes(vec![(Measure::Context, 1024), (Measure::Linear, 1)]))), &path);
+    path
+}
+
+fn show(home: &Path, path: &Path) -> Value {
+    json(home, &["show", text(path), "--json"])
+}
+
+/// The claims about a fact, as value, kind of evidence and confidence.
+fn claims(shown: &Value, fact: &str) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let kind =
+        |because: &Value| because.as_object().and_then(|kinds| kinds.keys().next().cloned()).expect("a kind");
+    let claims = shown["claims"].as_array().expect("claims").iter().filter(|claim| claim["fact"] == fact);
+    claims.map(|claim| (text(&claim["value"]), kind(&claim["because"]), text(&claim["confidence"]))).collect()
+}
+
+#[test]
+fn a_prediction_that_nothing_tells_is_unknown_until_somebody_says() {
+    let home = home();
+    let silent = second(home.path(), "model.safetensors");
+    let shown = show(home.path(), &silent);
+    assert_eq!((&shown["family"], &shown["variant"]), (&json!("stable-diffusion"), &json!("2")));
+    assert_eq!(shown["prediction"], Value::Null);
+    let said = latentia(home.path(), &["show", text(&silent)]);
+    let said = String::from_utf8(said.stdout).expect("text");
+    assert!(said.contains("prediction  unknown") && said.contains("--set prediction=v"), "{said}");
+
+    let named = show(home.path(), &second(home.path(), "v2-1_768-ema-pruned.safetensors"));
+    assert_eq!(claims(&named, "prediction"), [("v".into(), "name".into(), "guessed".into())]);
+    let base = show(home.path(), &second(home.path(), "v2-1_512-ema-pruned.safetensors"));
+    assert_eq!(base["prediction"], "epsilon");
+
+    let yaml = second(home.path(), "published.safetensors");
+    fs::write(yaml.with_extension("yaml"), "model:\n  params:\n    parameterization: \"v\"\n")
+        .expect("written");
+    assert_eq!(
+        claims(&show(home.path(), &yaml), "prediction"),
+        [("v".into(), "config".into(), "certain".into())]
+    );
+
+    json(home.path(), &["import", text(&yaml), "--name", "mine", "--set", "prediction=epsilon", "--json"]);
+    let shown = json(home.path(), &["show", "mine", "--json"]);
+    assert_eq!(shown["prediction"], "epsilon", "the user's word counts");
+    assert!(claims(&shown, "prediction").contains(&("epsilon".into(), "user".into(), "certain".into())));
+    assert!(
+        shown["conflicts"][0].as_str().is_some_and(|text| text.contains("yaml") && text.contains("user"))
+    );
+}
+
+#[test]
+fn what_the_user_says_of_a_model_holds_when_it_draws() {
+    let home = home();
+    let model = fixtures::compact().join("sd21/model").canonicalize().expect("the sd21 fixture");
+    let file =
+        fixtures::compact().join("sd21/single_file/sd21.safetensors").canonicalize().expect("the file");
+    let set = ["--set", "prediction=epsilon", "--set", "size=72x64", "--json"];
+    json(home.path(), &[&["import", text(&model), "--name", "folder"], &set[..]].concat());
+    json(
+        home.path(),
+        &[&["import", text(&file), "--name", "file", "--config", text(&model)], &set[..]].concat(),
+    );
+    let draw = |name: &str| {
+        let output = format!("{}.png", name.rsplit('/').next().expect("a name"));
+        let arguments = ["generate", "a cat", "--steps", "2", "-q", "-m", name, "-o", &output, "--json"];
+        json(home.path(), &arguments);
+        let bytes = fs::read(home.path().join(output)).expect("written");
+        let texts = latentia::artifact::png::texts(&bytes).expect("texts");
+        let recipe = &texts.iter().find(|(key, _)| key == "latentia").expect("a recipe").1;
+        serde_json::from_str::<Value>(recipe).expect("JSON")
+    };
+    let untold = draw(text(&model));
+    assert_eq!(untold["scheduler"]["prediction_type"], "v_prediction");
+    for name in ["folder", "file"] {
+        let told = draw(name);
+        assert_eq!(told["scheduler"]["prediction_type"], "epsilon", "{name}");
+        assert_eq!((&told["width"], &told["height"]), (&json!(72), &json!(64)), "{name}");
+    }
+    let wrong = latentia(home.path(), &["import", text(&file), "--name", "x", "--set", "prediction=guess"]);
+    assert_eq!(wrong.status.code(), Some(2), "not a prediction");
+}
+
+#[test]
+fn notes_of_other_programs_are_evidence_and_their_errors_are_reported() {
+    let home = home();
+    let first = inventory(&unet(sizes(Vec::new())));
+    for (end, note, family) in [
+        (
+            "civitai.info",
+            json!({ "baseModel": "SD 1.5", "trainedWords": ["sks dog", "best"] }),
+            "stable-diffusion",
+        ),
+        ("json", json!({ "sd version": "SDXL", "activation text": "sks dog, best" }), "stable-diffusion-xl"),
+        (
+            "metadata.json",
+            json!({ "base_model": "Pony", "civitai": { "trainedWords": ["sks dog", "best"] } }),
+            "stable-diffusion-xl",
+        ),
+        ("cm-info.json", json!({ "BaseModel": "Flux.1 D", "TrainedWords": ["sks dog", "best"] }), "flux"),
+    ] {
+        let path = home.path().join(format!("{}.safetensors", end.replace('.', "_")));
+        save(&first, &path);
+        fs::write(path.with_extension(end), note.to_string()).expect("written");
+        let shown = show(home.path(), &path);
+        assert_eq!(shown["family"], "stable-diffusion", "{end}: tensors win");
+        assert!(
+            claims(&shown, "family").contains(&(family.into(), "metadata".into(), "likely".into())),
+            "{end}"
+        );
+        assert_eq!(claims(&shown, "trigger_words")[0].0, "sks dog, best", "{end}");
+        let conflicts = shown["conflicts"].as_array().expect("conflicts");
+        assert_eq!(conflicts.is_empty(), family == "stable-diffusion", "{end}: {conflicts:?}");
+    }
+    // The version within a family, which a note gets wrong more often than the family.
+    let path = home.path().join("older.safetensors");
+    save(&first, &path);
+    fs::write(path.with_extension("civitai.info"), r#"{"baseModel":"SD 2.1 768"}"#).expect("written");
+    let shown = show(home.path(), &path);
+    assert_eq!(shown["variant"], "1");
+    assert!(shown["conflicts"].to_string().contains("variant"), "{}", shown["conflicts"]);
+    // One that is no JSON, and one without end.
+    for bytes in [b"{\"baseModel\":".to_vec(), vec![b'['; 2 << 20]] {
+        fs::write(path.with_extension("civitai.info"), bytes).expect("written");
+        let shown = show(home.path(), &path);
+        assert!(shown["notes"].to_string().contains("is not read"), "{}", shown["notes"]);
+    }
+}
+
+#[test]
+fn a_note_tells_whose_a_lora_is_where_its_tensors_do_not() {
+    let home = home();
+    let path = home.path().join("style.safetensors");
+    save(&inventory("some.layer.lora_A.weight 4 64\nsome.layer.lora_B.weight 64 4"), &path);
+    assert_eq!(show(home.path(), &path)["family"], Value::Null);
+    fs::write(path.with_extension("civitai.info"), r#"{"baseModel":"Illustrious"}"#).expect("written");
+    let shown = show(home.path(), &path);
+    assert_eq!((&shown["role"], &shown["family"]), (&json!("lora"), &json!("stable-diffusion-xl")));
+}
+
+/// What diffusers' pipelines take where nobody asks, as `scripts/defaults.py` wrote it down.
+fn defaults() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/defaults.json");
+    serde_json::from_slice(&fs::read(path).expect("the defaults")).expect("JSON")
+}
+
+#[test]
+fn facts_count_as_checked_only_where_they_are() {
+    let library = defaults();
+    for (family, pipeline) in CHECKED {
+        let profile = PROFILES.iter().find(|profile| profile.family == *family).expect("a profile");
+        let theirs = &library[*pipeline];
+        let guidance = if profile.guided == Guidance::TrueClassifier { "true_guidance" } else { "guidance" };
+        assert_eq!(theirs["steps"].as_u64(), Some(profile.steps as u64), "{family}");
+        assert!(
+            theirs[guidance].as_f64().is_some_and(|number| (number - profile.guidance).abs() < 1e-9),
+            "{family}"
+        );
+        for (key, own) in [("frames", profile.frames[0]), ("fps", profile.frames[1])] {
+            assert!(theirs[key].as_u64().is_none_or(|number| number == own as u64), "{family} {key}");
+        }
+    }
+    let known = Catalogue::known().to_json();
+    for (name, model) in known["models"].as_object().expect("models") {
+        let notes = model["notes"].as_str().expect("notes");
+        assert!(notes.contains("licence, gate") && notes.contains("not checked"), "{name}: {notes}");
+        let profile =
+            PROFILES.iter().find(|p| model["x_latentia"]["profile"]["family"] == p.family).expect("one");
+        let unchecked = profile.steps > 0 && profile.checked_with().is_none();
+        assert_eq!(notes.contains("default steps"), unchecked, "{name}: {notes}");
+    }
+    let home = home();
+    let shown = latentia(home.path(), &["show", text(&second(home.path(), "x.safetensors"))]);
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    assert!(shown.contains("licence     rail (not checked)"), "{shown}");
+    assert!(shown.contains("guidance 7.5 (default of diffusers' StableDiffusionPipeline)"), "{shown}");
+}
