@@ -202,7 +202,7 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
             }
         }
     }
-    finding.runs &= is_whole;
+    finding.runs &= is_whole && finding.unread.is_empty();
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
         finding.tasks.retain(|task| *task == Task::TextToImage);
@@ -239,6 +239,14 @@ fn told_by(finding: &mut Finding, class: &str, configs: &Configs) {
     }
     if !known {
         finding.notes.push(format!("the class {class} is not known"));
+    }
+    for (component, config) in configs {
+        let method =
+            config.get("quantization_config").and_then(|config| config.get("quant_method")?.as_str());
+        if let Some(method) = method.filter(|method| !method.starts_with("bitsandbytes")) {
+            let shown: String = method.chars().filter(|c| !c.is_control()).take(40).collect();
+            finding.unread.push(if component.is_empty() { shown } else { format!("{component}: {shown}") });
+        }
     }
     // Parts of a network draw nothing alone.
     if !matches!(role, Role::Denoiser | Role::Checkpoint | Role::Upscaler) {
@@ -287,6 +295,7 @@ fn weightless(name: &str) -> bool {
 /// Takes the facts of one component into the whole.
 fn absorb(whole: &mut Finding, component: Finding, name: &str) {
     let denoiser = name.starts_with("unet") || name.starts_with("transformer");
+    whole.unread.extend(component.unread.iter().map(|scheme| format!("{name}: {scheme}")));
     for mut part in component.parts {
         name.clone_into(&mut part.place);
         if denoiser {

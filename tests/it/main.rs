@@ -18,5 +18,6 @@ mod inventories;
 mod joined;
 mod notes;
 mod picture;
+mod published;
 mod show;
 mod weights;

@@ -86,6 +86,9 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
     for missing in &finding.missing {
         row("missing", missing.clone());
     }
+    for scheme in &finding.unread {
+        row("packed", format!("{scheme} (known, not readable yet)"));
+    }
     for conflict in &finding.conflicts {
         row("conflict", conflict.clone());
     }

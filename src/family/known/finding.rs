@@ -95,6 +95,8 @@ pub struct Finding {
     pub parts: Vec<Part>,
     /// The parts that are not.
     pub missing: Vec<String>,
+    /// Ways in which weights are packed that are known by name and not readable yet.
+    pub unread: Vec<String>,
     /// What a user should know.
     pub notes: Vec<String>,
     /// Names of tensors that may tell somebody more; only where the family is unknown.
@@ -119,6 +121,7 @@ impl Finding {
             conflicts: Vec::new(),
             parts: Vec::new(),
             missing: Vec::new(),
+            unread: Vec::new(),
             notes: Vec::new(),
             telling: Vec::new(),
             profile: None,

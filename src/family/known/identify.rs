@@ -41,10 +41,10 @@ const ENCODER_PREFIXES: &[&str] = &["cond_stage_model.", "conditioner.embedders.
 
 /// What a file is, by its tensors and the notes in its header.
 pub fn identify(inventory: &Inventory) -> Finding {
-    match unwrapped(inventory) {
-        Some(plain) => by_role(&plain),
-        None => by_role(inventory),
-    }
+    let plain = unwrapped(inventory).or_else(|| inventory.in_names_of_transformers());
+    let mut finding = by_role(plain.as_ref().unwrap_or(inventory));
+    finding.unread.extend(inventory.unread());
+    finding
 }
 
 /// Names without what compilers and parallel wrappers put into them; `None` if there is nothing of the kind.
@@ -125,11 +125,14 @@ fn first<'a>(tables: &[&'static [Rule]], views: &[View<'a>]) -> Option<Found<'a>
     tables.iter().find_map(|table| views.iter().find_map(|view| best(table, view)))
 }
 
-/// The rule with the most conditions among those that fit; the first of equals.
+/// The rule with the most conditions among those that fit; of equals the first family, and of its rows the last, since
+/// a table goes from what makes a family to what tells its members apart.
 fn best<'a>(table: &'static [Rule], view: &View<'a>) -> Option<Found<'a>> {
     let fitting: Vec<&'static Rule> = table.iter().filter(|rule| rule.fits(view)).collect();
     let most = fitting.iter().map(|rule| rule.when.len()).max()?;
-    let rule = *fitting.iter().find(|rule| rule.when.len() == most)?;
+    let mut equals = fitting.iter().copied().filter(|rule| rule.when.len() == most);
+    let first = equals.next()?;
+    let rule = equals.filter(|rule| rule.family == first.family).last().unwrap_or(first);
     let mut rivals: Vec<&str> =
         fitting.iter().map(|other| other.family).filter(|&f| f != rule.family).collect();
     rivals.dedup();

@@ -16,6 +16,8 @@ const WAN: &str = "decoder.middle.0.residual.0.gamma|decoder.mid_block.resnets.0
 const WAN_DEEP: &str = "decoder.upsamples.0.upsamples.0.residual.2.weight|decoder.up_blocks.0.upsampler.*";
 const LTX: &str =
     "decoder.up_blocks.0.res_blocks.0.conv1.conv.weight|decoder.mid_block.resnets.0.conv1.conv.weight";
+/// Attention in the middle, which tells Hunyuan's from LTX's.
+const ATTENDS: &str = "decoder.mid_block.attentions.*|decoder.mid.attn_1.*";
 const LTX_TIME: &str = "decoder.last_time_embedder.*|decoder.time_embedder.*";
 const COG: &str = "decoder.*norm_layer*";
 const DEEP: &str = "encoder.project_in.conv*|decoder.up_blocks.*.conv_inverted.weight";
@@ -41,36 +43,36 @@ pub(super) static VAES: &[Rule] = &[
         "64 channels",
         &[Dim(IN, 1, 64), Rank(IN, 4), No("bn.running_mean"), No(DEEP)],
     ),
-    part(Vae, "wan-vae", "16 channels", &[Has(WAN), No(WAN_DEEP)]).note("of Wan 2.1 and Qwen-Image"),
-    part(Vae, "wan-vae", "48 channels", &[Has(WAN), Has(WAN_DEEP)]).note("of Wan 2.2 TI2V"),
-    part(Vae, "ltx-vae", "", &[Has(LTX), No(COG)]),
-    part(Vae, "ltx-vae", "0.9.0", &[Has(LTX), No(COG), Dim(LTX, 0, 512), No(LTX_TIME)]),
+    part(Vae, "wan-vae", "16 channels", &[Has(WAN), No(WAN_DEEP), No(IN3)]).note("of Wan 2.1 and Qwen-Image"),
+    part(Vae, "wan-vae", "48 channels", &[Has(WAN), Has(WAN_DEEP), No(IN3)]).note("of Wan 2.2 TI2V"),
+    part(Vae, "ltx-vae", "", &[Has(LTX), No(COG), No(ATTENDS)]),
+    part(Vae, "ltx-vae", "0.9.0", &[Has(LTX), No(COG), No(ATTENDS), Dim(LTX, 0, 512), No(LTX_TIME)]),
     part(
         Vae,
         "ltx-vae",
         "0.9.1",
-        &[Has(LTX), No(COG), Dim(LTX, 0, 1024), NotDim("encoder.conv_out.conv.weight", 1, 2048)],
+        &[Has(LTX), No(COG), No(ATTENDS), Dim(LTX, 0, 1024), NotDim("encoder.conv_out.conv.weight", 1, 2048)],
     ),
     part(
         Vae,
         "ltx-vae",
         "0.9.5 or later",
-        &[Has(LTX), No(COG), Dim("encoder.conv_out.conv.weight", 1, 2048)],
+        &[Has(LTX), No(COG), No(ATTENDS), Dim("encoder.conv_out.conv.weight", 1, 2048)],
     ),
-    part(Vae, "hunyuan-video-vae", "", &[Has(IN3), Rank(IN3, 5), No(COG), No(LTX)]),
+    part(Vae, "hunyuan-video-vae", "", &[Has(IN3), Rank(IN3, 5), No(COG), Has(ATTENDS)]),
     part(
         Vae,
         "hunyuan-video-vae",
         "16 channels",
-        &[Has(IN3), Rank(IN3, 5), No(COG), No(LTX), Dim(IN3, 1, 16)],
+        &[Has(IN3), Rank(IN3, 5), No(COG), Has(ATTENDS), Dim(IN3, 1, 16)],
     ),
     part(
         Vae,
         "hunyuan-video-vae",
         "32 channels",
-        &[Has(IN3), Rank(IN3, 5), No(COG), No(LTX), Dim(IN3, 1, 32)],
+        &[Has(IN3), Rank(IN3, 5), No(COG), Has(ATTENDS), Dim(IN3, 1, 32)],
     ),
-    part(Vae, "cogvideox-vae", "", &[Has(IN3), Rank(IN3, 5), Has(COG), No(LTX)]),
+    part(Vae, "cogvideox-vae", "", &[Has(IN3), Rank(IN3, 5), Has(COG), No(ATTENDS)]),
     part(Vae, "dc-ae", "", &[Has(DEEP), No("transformer_blocks.0.*")]),
     part(Vae, "tiny-vae", "pictures", &[Has(TINY), Rank(TINY, 4), No("decoder.22.bias")])
         .note("TAESD: quick previews, and codecs of small models"),
@@ -84,15 +86,17 @@ pub(super) static VAES: &[Rule] = &[
     part(Vae, "audio-vae", "", &[Has("*mel_*|decoder.conv_in.conv.bias_audio"), No(IN), No(IN3)]),
 ];
 
-const CLIP: &str = "text_model.encoder.layers.0.mlp.fc1.weight|transformer.text_model.encoder.layers.0.mlp.fc1.weight|text_model.encoder.layers.0.mlp.fc1.weight";
-const CLIP_22: &str = "text_model.encoder.layers.22.*|transformer.text_model.encoder.layers.22.*";
-const CLIP_30: &str = "text_model.encoder.layers.30.*|transformer.text_model.encoder.layers.30.*";
-const CLIP_WORDS: &str =
-    "text_model.embeddings.token_embedding.weight|transformer.text_model.embeddings.token_embedding.weight";
+const CLIP: &str = "text_model.encoder.layers.0.mlp.fc1.weight|transformer.text_model.encoder.layers.0.mlp.fc1.weight|encoder.layers.0.mlp.fc1.weight";
+const CLIP_22: &str =
+    "text_model.encoder.layers.22.*|transformer.text_model.encoder.layers.22.*|encoder.layers.22.*";
+const CLIP_30: &str =
+    "text_model.encoder.layers.30.*|transformer.text_model.encoder.layers.30.*|encoder.layers.30.*";
+const CLIP_WORDS: &str = "text_model.embeddings.token_embedding.weight|transformer.text_model.embeddings.token_embedding.weight|embeddings.token_embedding.weight";
 const OPEN: &str =
     "transformer.resblocks.0.attn.in_proj_weight|model.transformer.resblocks.0.attn.in_proj_weight";
 const OPEN_WORDS: &str = "token_embedding.weight|model.token_embedding.weight";
-const VISION: &str = "vision_model.embeddings.class_embedding|visual.class_embedding";
+const VISION: &str =
+    "vision_model.embeddings.class_embedding|visual.class_embedding|embeddings.class_embedding";
 const T5: &str = "encoder.block.0.layer.0.SelfAttention.q.weight|transformer.encoder.block.0.layer.0.SelfAttention.q.weight";
 const T5_BIAS: &str = "encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight|transformer.encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight";
 const T5_WIDE: &str = "encoder.block.0.layer.1.DenseReluDense.wi_1.weight|transformer.encoder.block.0.layer.1.DenseReluDense.wi_1.weight";
@@ -117,7 +121,7 @@ pub(super) static ENCODERS: &[Rule] = &[
     part(TextEncoder, "clip", "", &[Has(OPEN)]),
     part(TextEncoder, "clip", "OpenCLIP-H", &[Has(OPEN), Dim(OPEN_WORDS, 1, 1024)]),
     part(TextEncoder, "clip", "OpenCLIP-bigG", &[Has(OPEN), Dim(OPEN_WORDS, 1, 1280)]),
-    part(TextEncoder, "clip-vision", "", &[Has(VISION), No(CLIP)]),
+    part(TextEncoder, "clip-vision", "", &[Has(VISION), No(CLIP_WORDS)]),
     part(TextEncoder, "t5", "", &[Has(T5), No(T5_BIAS)]),
     part(TextEncoder, "t5", "T5-XL", &[Has(T5), No(T5_BIAS), Dim(T5_WIDE, 0, 5120)]),
     part(TextEncoder, "t5", "T5-XXL", &[Has(T5), No(T5_BIAS), Dim(T5_WIDE, 0, 10240)]),

@@ -10,6 +10,7 @@
 //! (Apache-2.0), checked tensor by tensor against the fixtures.
 
 mod clip;
+mod llama;
 mod single;
 mod unet;
 mod vae;
@@ -30,6 +31,13 @@ struct Renamed {
 impl Renamed {
     fn insert(&mut self, name: String, tensor: TensorInfo) {
         self.inventory.tensors.insert(name, tensor);
+    }
+}
+
+impl Inventory {
+    /// The same in the names of transformers, if it is in those that llama.cpp gives text encoders.
+    pub fn in_names_of_transformers(&self) -> Option<Self> {
+        llama::rename(self)
     }
 }
 
