@@ -132,7 +132,7 @@ fn least(rule: &Rule) -> Inventory {
             }
             When::Blocks(prefix, count) => blocks.push((plain(prefix), count)),
             When::Is(measure, size) => measures.push((measure, size)),
-            When::No(_) => {}
+            When::No(_) | When::Not(_) => {}
         }
     }
     let mut lines = String::new();
@@ -190,7 +190,7 @@ fn said(found: &Finding, fact: &str) -> String {
     found.says(fact).map(|claim| claim.value.clone()).unwrap_or_default()
 }
 
-const FLUX: &str = "img_in.weight 3072 64
+pub(crate) const FLUX: &str = "img_in.weight 3072 64
     txt_in.weight 3072 4096
     vector_in.in_layer.weight 3072 768
     double_blocks.{19}.img_attn.norm.key_norm.scale 128
@@ -258,6 +258,51 @@ const CASES: &[(&str, Role, &str, &str, &str)] = &[
         "Mistral-Small-24B",
         "model.embed_tokens.weight 131072 5120
          model.layers.{30}.self_attn.q_proj.weight 4096 5120",
+    ),
+    (
+        "words taught to SD 1, called by their name",
+        Role::Embedding,
+        "embedding",
+        "of SD 1",
+        "<sks-dog> 4 768",
+    ),
+    (
+        "FLUX.1 in one file with its encoders and its autoencoder",
+        Role::Checkpoint,
+        "flux",
+        "dev",
+        "model.diffusion_model.img_in.weight 3072 64
+         model.diffusion_model.txt_in.weight 3072 4096
+         model.diffusion_model.vector_in.in_layer.weight 3072 768
+         model.diffusion_model.guidance_in.in_layer.weight 3072 256
+         model.diffusion_model.double_blocks.{19}.img_attn.norm.key_norm.scale 128
+         text_encoders.clip_l.transformer.text_model.embeddings.token_embedding.weight 49408 768
+         text_encoders.clip_l.transformer.text_model.encoder.layers.{12}.mlp.fc1.weight 3072 768
+         text_encoders.t5xxl.transformer.shared.weight 32128 4096
+         text_encoders.t5xxl.transformer.encoder.block.{24}.layer.0.SelfAttention.q.weight 4096 4096
+         text_encoders.t5xxl.transformer.encoder.block.{24}.layer.1.DenseReluDense.wi_1.weight 10240 4096
+         vae.decoder.conv_in.weight 512 16 3 3",
+    ),
+    (
+        "SDXL in one file, by its conditioner",
+        Role::Checkpoint,
+        "stable-diffusion-xl",
+        "base",
+        "model.diffusion_model.input_blocks.0.0.weight 320 4 3 3
+         model.diffusion_model.input_blocks.{3}.0.in_layers.2.weight 320 320 3 3
+         model.diffusion_model.input_blocks.3.0.op.weight 320 320 3 3
+         model.diffusion_model.input_blocks.6.0.op.weight 640 640 3 3
+         model.diffusion_model.input_blocks.7.1.proj_in.weight 1280 1280
+         model.diffusion_model.input_blocks.7.1.transformer_blocks.{10}.attn2.to_k.weight 1280 2048
+         model.diffusion_model.middle_block.0.in_layers.0.weight 1280
+         model.diffusion_model.middle_block.1.proj_in.weight 1280 1280
+         model.diffusion_model.time_embed.0.weight 1280 320
+         model.diffusion_model.label_emb.0.0.weight 1280 2816
+         conditioner.embedders.0.transformer.text_model.embeddings.token_embedding.weight 49408 768
+         conditioner.embedders.0.transformer.text_model.encoder.layers.{12}.mlp.fc1.weight 3072 768
+         conditioner.embedders.1.model.token_embedding.weight 49408 1280
+         conditioner.embedders.1.model.transformer.resblocks.{32}.attn.in_proj_weight 3840 1280
+         first_stage_model.decoder.conv_in.weight 512 4 3 3",
     ),
     (
         "Wan 2.1 1.3B",

@@ -8,7 +8,9 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 
 use crate::fixtures;
-use crate::show::{home, json, latentia, text};
+use crate::formats::gguf;
+use crate::inventories::{FLUX, inventory, save as save_header};
+use crate::show::{copy, home, json, latentia, text};
 
 /// The tensors of a file.
 fn load(path: &Path) -> HashMap<String, Tensor> {
@@ -183,4 +185,102 @@ fn a_file_that_is_no_part_is_refused_by_name() {
         (&error["error"]["code"], &error["error"]["param"]),
         (&json!("invalid_argument"), &json!("part"))
     );
+}
+
+#[test]
+fn gguf_files_draw_whole_and_joined() {
+    let home = home();
+    let (file, configs) = model("sd21").expect("the sd21 fixture");
+    let config = ["--config", text(&configs)];
+    let whole = draw(home.path(), &[&["-m", text(&file)], &config[..]].concat());
+    // As stable-diffusion.cpp writes them: all parts under their authors' names, no architecture.
+    let all = load(&file);
+    let export = home.path().join("export.gguf");
+    fs::write(&export, gguf(&all, None)).expect("written");
+    let shown = json(home.path(), &[&["show", text(&export), "--json"], &config[..]].concat());
+    assert_eq!((&shown["role"], &shown["runs"]), (&json!("checkpoint"), &json!(true)), "{shown}");
+    assert_eq!(draw(home.path(), &[&["-m", text(&export)], &config[..]].concat()), whole);
+    // As ComfyUI's users have them: the denoiser alone, bare names, parts in folders of their own.
+    let main = split(&file, home.path(), "", ("cond_stage_model.model.", ""), "");
+    let alone = main.with_extension("gguf");
+    fs::write(&alone, gguf(&below(&all, "model.diffusion_model.", ""), Some("sd1"))).expect("written");
+    fs::remove_file(&main).expect("removed");
+    assert_eq!(draw(home.path(), &[&["-m", text(&alone)], &config[..]].concat()), whole);
+}
+
+#[test]
+fn parts_of_families_that_do_not_run_yet_are_found_as_well() {
+    let home = home();
+    let comfy = home.path().join("ComfyUI/models");
+    let put = |path: &str, lines: &str| {
+        let path = comfy.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        save_header(&inventory(lines), &path);
+        path
+    };
+    let main = put("diffusion_models/flux1-dev.safetensors", FLUX);
+    let t5 = "encoder.block.{24}.layer.0.SelfAttention.q.weight 4096 4096
+        encoder.block.{24}.layer.1.DenseReluDense.wi_1.weight 10240 4096";
+    put("text_encoders/t5xxl_fp16.safetensors", t5);
+    put(
+        "clip/clip_l.safetensors",
+        "text_model.embeddings.token_embedding.weight 49408 768
+        text_model.encoder.layers.{12}.mlp.fc1.weight 3072 768",
+    );
+    put("vae/ae.safetensors", "decoder.conv_in.weight 512 16 3 3");
+    put("vae/sdxl_vae.safetensors", "decoder.conv_in.weight 512 4 3 3");
+    let shown = json(home.path(), &["show", text(&main), "--json"]);
+    assert_eq!(shown["missing"], json!([]), "{shown}");
+    assert_eq!(shown["parts"].as_array().map(Vec::len), Some(4));
+    assert!(
+        evidence(&shown, "part").contains(&"t5 T5-XXL from t5xxl_fp16.safetensors".to_owned()),
+        "{shown}"
+    );
+    let memory = |phase: &str| shown["memory"][phase].as_u64().expect("bytes");
+    let phases = ["text_encoder", "denoiser", "decoder"].map(memory);
+    assert_eq!(phases.into_iter().max(), Some(memory("peak")), "one phase at a time");
+    let width = if shown["memory"]["dtype"] == "bf16" { 2 } else { 4 };
+    let numbers = |part: &Value| part["parameters"].as_u64().expect("a count");
+    let encoders =
+        shown["parts"].as_array().expect("parts").iter().filter(|part| part["role"] == "text_encoder");
+    assert_eq!(memory("text_encoder"), width * encoders.map(numbers).sum::<u64>());
+
+    put("text_encoders/t5xxl_fp8.safetensors", t5);
+    let shown = json(home.path(), &["show", text(&main), "--json"]);
+    let missing = shown["missing"][0].as_str().expect("a choice");
+    assert!(missing.contains("t5xxl_fp16.safetensors, t5xxl_fp8.safetensors would fit"), "{missing}");
+    let found = json(home.path(), &["import", "ComfyUI", "--json"]);
+    assert_eq!(found["imported"][0]["name"], "flux1-dev");
+    let entry = fs::read_to_string(home.path().join("models/flux1-dev.json")).expect("an entry");
+    assert!(
+        entry.contains("clip_l.safetensors") && entry.contains("ae.safetensors") && !entry.contains("t5xxl")
+    );
+}
+
+#[test]
+fn a_folder_of_the_hubs_cache_draws_and_its_variants_are_weights() {
+    let home = home();
+    let (_, configs) = model("sd21").expect("the sd21 fixture");
+    let hub = home.path().join("hub/models--org--tiny");
+    let snapshot = hub.join("snapshots/0123456789abcdef0123456789abcdef01234567");
+    copy(&configs, &snapshot);
+    let whole = draw(home.path(), &["-m", text(&configs)]);
+    assert_eq!(draw(home.path(), &["-m", text(&hub)]), whole);
+    // As `variant="fp16"` saves them.
+    for (component, name) in
+        [("unet", "diffusion_pytorch_model"), ("vae", "diffusion_pytorch_model"), ("text_encoder", "model")]
+    {
+        let folder = snapshot.join(component);
+        fs::rename(
+            folder.join(format!("{name}.safetensors")),
+            folder.join(format!("{name}.fp16.safetensors")),
+        )
+        .expect("renamed");
+    }
+    assert_eq!(draw(home.path(), &["-m", text(&hub)]), whole);
+    let shown = json(home.path(), &["show", text(&hub), "--json"]);
+    assert_eq!((&shown["missing"], &shown["runs"]), (&json!([]), &json!(true)));
+    // Two snapshots and nothing that says which: no guess.
+    copy(&configs, &hub.join("snapshots/1123456789abcdef0123456789abcdef01234567"));
+    assert!(!latentia(home.path(), &["show", text(&hub)]).status.success());
 }

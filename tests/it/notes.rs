@@ -3,13 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use candle_core::{DType, Device};
+use latentia::error::Code;
 use latentia::family::known::{CHECKED, Guidance, Measure, PROFILES};
 use latentia::registry::Catalogue;
+use latentia::weights::Weights;
 use serde_json::{Value, json};
 
 use crate::fixtures;
 use crate::inventories::{inventory, save, sizes, unet};
-use crate::show::{home, json, latentia, text};
+use crate::show::{copy, home, json, latentia, text};
 
 /// A denoiser of Stable Diffusion 2, whose shapes say nothing of its prediction.
 fn second(home: &Path, name: &str) -> PathBuf {
@@ -189,4 +192,95 @@ fn facts_count_as_checked_only_where_they_are() {
     let shown = String::from_utf8(shown.stdout).expect("text");
     assert!(shown.contains("licence     rail (not checked)"), "{shown}");
     assert!(shown.contains("guidance 7.5 (default of diffusers' StableDiffusionPipeline)"), "{shown}");
+}
+
+/// A small safetensors file: names with types, shapes and zeros, and notes in its header.
+fn packed(path: &Path, tensors: &[(&str, &str, &[usize], usize)], notes: &Value) {
+    let (mut at, mut entries) = (0, serde_json::Map::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let place = [at, at + bytes];
+        entries.insert((*name).into(), json!({ "dtype": dtype, "shape": shape, "data_offsets": place }));
+        at += bytes;
+    }
+    if !notes.is_null() {
+        entries.insert("__metadata__".into(), json!({ "_quantization_metadata": notes.to_string() }));
+    }
+    let header = Value::Object(entries).to_string();
+    fs::write(path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; at]].concat())
+        .expect("written");
+}
+
+#[test]
+fn ways_of_packing_that_are_known_by_name_only_are_named_and_refused() {
+    let home = home();
+    let path = home.path().join("packed.safetensors");
+    let layers = |format: &str| json!({ "format_version": "1.0", "layers": { "a": { "format": format } } });
+    let rotated = json!({ "layers": { "a": { "format": "float8_e4m3fn", "convrot": true } } });
+    let block: &[(&str, &str, &[usize], usize)] =
+        &[("a.weight", "U8", &[4, 8], 32), ("a.weight_scale", "U8", &[4], 4)];
+    let float: &[(&str, &str, &[usize], usize)] =
+        &[("a.weight", "F8_E4M3", &[4, 8], 32), ("a.weight_scale", "F32", &[], 4)];
+    for (tensors, notes, named) in [
+        (block, layers("nvfp4"), "nvfp4"),
+        (block, layers("int8_tensorwise"), "int8_tensorwise"),
+        (float, layers("mxfp8"), "mxfp8"),
+        (float, rotated, "float8_e4m3fn, rotated"),
+    ] {
+        packed(&path, tensors, &notes);
+        assert_eq!(show(home.path(), &path)["unread"], json!([named]));
+        let weights = Weights::open(&path).expect("opens");
+        assert_eq!(weights.inventory().names().collect::<Vec<_>>(), ["a.weight"], "{named}");
+        let error = weights.tensor("a.weight", None, DType::F32, &Device::Cpu).expect_err("not read");
+        assert_eq!(error.code, Code::ModelIncompatible);
+        assert!(
+            error.message.contains(named) && error.message.contains("known and not readable yet"),
+            "{error}"
+        );
+    }
+    // Plain fp8 under the same notes is read, with its scale.
+    packed(&path, float, &layers("float8_e4m3fn"));
+    let weights = Weights::open(&path).expect("opens");
+    assert!(weights.tensor("a.weight", Some(&[4, 8]), DType::F32, &Device::Cpu).is_ok());
+    assert_eq!(show(home.path(), &path)["unread"], json!([]));
+    // Notes that are no JSON do not pass for none.
+    packed(&path, float, &json!({ "layers": "x".repeat(2 << 20) }));
+    assert_eq!(Weights::open(&path).expect_err("too long").code, Code::WeightsCorrupt);
+    for (integers, beside, named) in [
+        ("a.qweight", "a.wscales", "SVDQuant of nunchaku"),
+        ("a.qweight", "a.qzeros", "GPTQ or AWQ"),
+        ("a.weight._data", "a.weight._scale", "quanto"),
+    ] {
+        packed(&path, &[(integers, "I8", &[4, 8], 32), (beside, "F32", &[4], 16)], &Value::Null);
+        assert_eq!(show(home.path(), &path)["unread"], json!([named]));
+    }
+}
+
+#[test]
+fn a_folder_packed_by_a_library_that_is_not_read_says_so_and_does_not_run() {
+    let home = home();
+    let model = home.path().join("model");
+    copy(&fixtures::compact().join("sd21/model"), &model);
+    assert_eq!(show(home.path(), &model)["runs"], true);
+    let config = model.join("unet/config.json");
+    let mut unet: Value = serde_json::from_slice(&fs::read(&config).expect("read")).expect("JSON");
+    unet["quantization_config"] = json!({ "quant_method": "torchao" });
+    fs::write(&config, unet.to_string()).expect("written");
+    let shown = show(home.path(), &model);
+    assert_eq!((&shown["unread"], &shown["runs"]), (&json!(["unet: torchao"]), &json!(false)));
+}
+
+#[test]
+fn pickles_in_a_folder_are_named_with_the_remedy() {
+    let home = home();
+    let model = home.path().join("model");
+    copy(&fixtures::compact().join("sd21/model"), &model);
+    let unet = model.join("unet");
+    fs::rename(unet.join("diffusion_pytorch_model.safetensors"), unet.join("diffusion_pytorch_model.bin"))
+        .expect("renamed");
+    let shown = show(home.path(), &model);
+    assert!(shown["missing"].to_string().contains("diffusion_pytorch_model.bin"), "{}", shown["missing"]);
+    let refused = latentia(home.path(), &["generate", "x", "-m", text(&model), "--json"]);
+    let error: Value = serde_json::from_slice(&refused.stdout).expect("an error");
+    assert_eq!(error["error"]["code"], "unsupported_format");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("convert it to .safetensors"));
 }

@@ -301,7 +301,7 @@ fn folders_of_other_programs_are_looked_through() {
     assert_eq!(json(home.path(), &["show", "org-tiny", "--json"])["family"], "stable-diffusion");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("read").flatten() {
         let (path, target) = (entry.path(), to.join(entry.file_name()));

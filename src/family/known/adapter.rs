@@ -43,6 +43,13 @@ pub(super) static CONTROLS: &[Rule] = &[
         &[Has(COND), Is(Context, 2048), Is(Added, 2816), No(UNION), No(MOTION)],
     )
     .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SDXL, small",
+        &[Has(COND), Is(Context, 0), Is(Added, 2816), No(UNION), No(MOTION)],
+    )
+    .can(STEER),
     part(Controlnet, "controlnet", "of SDXL, union", &[Has(COND), Has(UNION), No(MOTION)]).can(STEER),
     part(
         Controlnet,

@@ -132,7 +132,7 @@ fn best<'a>(table: &'static [Rule], view: &View<'a>) -> Option<Found<'a>> {
     let most = fitting.iter().map(|rule| rule.when.len()).max()?;
     let mut equals = fitting.iter().copied().filter(|rule| rule.when.len() == most);
     let first = equals.next()?;
-    let rule = equals.filter(|rule| rule.family == first.family).last().unwrap_or(first);
+    let rule = equals.rfind(|rule| rule.family == first.family).unwrap_or(first);
     let mut rivals: Vec<&str> =
         fitting.iter().map(|other| other.family).filter(|&f| f != rule.family).collect();
     rivals.dedup();
@@ -233,7 +233,7 @@ fn prediction(finding: &mut Finding, rule: &Rule, view: &View<'_>) {
 
 /// The tensors that decided, at most four.
 fn evidence(rule: &Rule, view: &View<'_>) -> String {
-    let positive = rule.when.iter().filter(|when| !matches!(when, When::No(_)));
+    let positive = rule.when.iter().filter(|when| !matches!(when, When::No(_) | When::Not(_)));
     let spoken: Vec<String> = positive.filter_map(|when| when.spoken(view)).take(6).collect();
     let mut unique = spoken;
     unique.dedup();

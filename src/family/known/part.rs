@@ -5,7 +5,7 @@
 
 use super::super::contract::Task;
 use super::rule::Role::{self, Embedding, Other, TextEncoder, Upscaler, Vae};
-use super::rule::When::{Dim, Has, No, NotDim, Rank};
+use super::rule::When::{Dim, Has, No, Not, NotDim, Rank};
 use super::rule::{Rule, part};
 
 const IN: &str = "decoder.conv_in.weight";
@@ -25,8 +25,13 @@ const TINY: &str = "decoder.layers.0.weight|taesd_decoder.1.weight|decoder.1.wei
 
 /// Autoencoders.
 pub(super) static VAES: &[Rule] = &[
-    part(Vae, "sd-vae", "4 channels", &[Dim(IN, 1, 4), Rank(IN, 4), No(TIME)])
-        .note("of SD 1, 2 or XL: the scale of latents follows the model it serves"),
+    part(
+        Vae,
+        "sd-vae",
+        "4 channels",
+        &[Dim(IN, 1, 4), Rank(IN, 4), No(TIME), No("decoder.mid_block.temp_convs.*")],
+    )
+    .note("of SD 1, 2 or XL: the scale of latents follows the model it serves"),
     part(Vae, "svd-vae", "over time", &[Dim(IN, 1, 4), Rank(IN, 4), Has(TIME)]),
     part(
         Vae,
@@ -41,10 +46,20 @@ pub(super) static VAES: &[Rule] = &[
         Vae,
         "hunyuan-image-vae",
         "64 channels",
-        &[Dim(IN, 1, 64), Rank(IN, 4), No("bn.running_mean"), No(DEEP)],
+        &[Dim(IN, 1, 64), Rank(IN, 4), No("bn.running_mean"), No(DEEP), No(WAN)],
     ),
-    part(Vae, "wan-vae", "16 channels", &[Has(WAN), No(WAN_DEEP), No(IN3)]).note("of Wan 2.1 and Qwen-Image"),
-    part(Vae, "wan-vae", "48 channels", &[Has(WAN), Has(WAN_DEEP), No(IN3)]).note("of Wan 2.2 TI2V"),
+    part(Vae, "wan-vae", "16 channels", &[Has(WAN), No(WAN_DEEP), No(IN3), Not(&Rank(IN, 4))])
+        .note("of Wan 2.1 and Qwen-Image"),
+    part(Vae, "wan-vae", "48 channels", &[Has(WAN), Has(WAN_DEEP), No(IN3), Not(&Rank(IN, 4))])
+        .note("of Wan 2.2 TI2V"),
+    part(Vae, "qwen-2.1-vae", "64 channels", &[Has(WAN), Rank(IN, 4), Dim(IN, 1, 64), No(IN3)]),
+    part(
+        Vae,
+        "mochi-vae",
+        "12 channels",
+        &[Has("decoder.block_in.resnets.0.conv1.conv.weight"), Has("decoder.up_blocks.0.proj.weight")],
+    ),
+    part(Vae, "h3-vae", "24 channels", &[Has("decoder.transformer_blocks.0.scale1"), Dim(QUANT, 0, 24)]),
     part(Vae, "ltx-vae", "", &[Has(LTX), No(COG), No(ATTENDS)]),
     part(Vae, "ltx-vae", "0.9.0", &[Has(LTX), No(COG), No(ATTENDS), Dim(LTX, 0, 512), No(LTX_TIME)]),
     part(
@@ -83,7 +98,7 @@ pub(super) static VAES: &[Rule] = &[
         &[Has("1.weight"), Dim("1.weight", 0, 64), Rank("1.weight", 4), Has("3.conv.0.weight")],
     ),
     part(Vae, "tiny-vae", "clips", &[Has("decoder.22.bias")]).note("TAEHV: previews of Wan, Hunyuan and LTX"),
-    part(Vae, "audio-vae", "", &[Has("*mel_*|decoder.conv_in.conv.bias_audio"), No(IN), No(IN3)]),
+    part(Vae, "audio-vae", "", &[Has(IN3), Rank(IN3, 4)]),
 ];
 
 const CLIP: &str = "text_model.encoder.layers.0.mlp.fc1.weight|transformer.text_model.encoder.layers.0.mlp.fc1.weight|encoder.layers.0.mlp.fc1.weight";
@@ -209,6 +224,9 @@ pub(super) static EMBEDDINGS: &[Rule] = &[
     part(Embedding, "embedding", "", &[Has("string_to_param.*")]),
     part(Embedding, "embedding", "of SD 1", &[Dim("emb_params", -1, 768)]),
     part(Embedding, "embedding", "of SD 2", &[Dim("emb_params", -1, 1024)]),
+    // Its only tensor is called what the words are.
+    part(Embedding, "embedding", "of SD 1", &[Dim("<*>", -1, 768)]),
+    part(Embedding, "embedding", "of SD 2", &[Dim("<*>", -1, 1024)]),
     part(Embedding, "embedding", "of SDXL", &[Dim("clip_l", -1, 768), Dim("clip_g", -1, 1280)]),
 ];
 

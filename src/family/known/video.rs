@@ -31,7 +31,7 @@ const NEW: &str = "vision_in.proj.0.weight|byt5_in.*|image_embedder.*";
 
 const COG: &str = "blocks.0.norm1.linear.weight|transformer_blocks.0.norm1.linear.weight";
 const COG_IN: &str = "patch_embed.proj.weight";
-/// What Mochi and CogView have, whose blocks are named alike.
+/// What Mochi and `CogView` have, whose blocks are named alike.
 const NO_COG: &str = "time_embed.*|time_condition_embed.*|pos_frequencies";
 const OFS: &str = "ofs_embedding*";
 
