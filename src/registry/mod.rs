@@ -25,8 +25,11 @@ use crate::error::{Code, Error, Result};
 use crate::family::Parts;
 use crate::weights::{Inventory, Weights, sha256};
 
-/// Models installed below one folder: folders in diffusers' layout, `.safetensors` files, and entries that point to
-/// models elsewhere.
+/// How files of weights end.
+const FILES: &[&str] = &[".safetensors", ".gguf"];
+
+/// Models installed below one folder: folders in diffusers' layout, `.safetensors` and `.gguf` files, and entries that
+/// point to models elsewhere.
 #[derive(Debug, Clone)]
 pub struct Registry {
     models: PathBuf,
@@ -70,8 +73,8 @@ impl Registry {
                 if path.is_dir() {
                     return path.join("model_index.json").is_file().then_some(name);
                 }
-                let stem = name.strip_suffix(".safetensors").or_else(|| name.strip_suffix(".json"));
-                stem.map(str::to_owned)
+                let endings = FILES.iter().chain([&".json"]);
+                endings.into_iter().find_map(|ending| name.strip_suffix(ending)).map(str::to_owned)
             })
             .collect();
         names.sort_unstable();
@@ -99,11 +102,10 @@ impl Registry {
         let plain = path.components().count() == 1 && self.names().iter().any(|name| name == model);
         if plain {
             let folder = self.models.join(model);
-            let file = self.models.join(format!("{model}.safetensors"));
             if folder.is_dir() {
                 return Ok(Place { path: folder, entry: None });
             }
-            if file.is_file() {
+            if let Some(file) = self.file(model) {
                 return Ok(Place { path: file, entry: None });
             }
             let entry = Entry::read(&self.entry(model))?;
@@ -124,6 +126,12 @@ impl Registry {
             )
         }
         .hint(format!("installed models: {installed}; without -m the embedded model draws")))
+    }
+
+    /// The file of weights of this name in the models' folder, if there is one.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        let paths = FILES.iter().map(|ending| self.models.join(format!("{name}{ending}")));
+        paths.into_iter().find(|path| path.is_file())
     }
 
     fn entry(&self, name: &str) -> PathBuf {
@@ -202,8 +210,8 @@ impl Registry {
             });
         }
         let failed = |error| Error::new(Code::StoreIo, format!("`{name}` cannot be removed")).because(error);
-        let (folder, file) = (self.models.join(name), self.models.join(format!("{name}.safetensors")));
-        if (folder.is_dir() || file.is_file()) && !files {
+        let (folder, file) = (self.models.join(name), self.file(name));
+        if (folder.is_dir() || file.is_some()) && !files {
             return Err(Error::argument(
                 "yes",
                 format!("`{name}` lies here, and its files would be deleted"),
@@ -219,7 +227,7 @@ impl Registry {
             fs::remove_file(&folder).map_err(failed)?;
             removed.push(folder);
         }
-        for path in [file, self.entry(name)] {
+        for path in file.into_iter().chain([self.entry(name)]) {
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).map_err(failed)?;
                 removed.push(path);
@@ -327,13 +335,15 @@ mod tests {
         std::fs::write(models.join("whole/model_index.json"), "{}").expect("written");
         std::fs::create_dir_all(models.join("empty")).expect("created");
         std::fs::write(models.join("file.safetensors"), "").expect("written");
+        std::fs::write(models.join("blocks.gguf"), "").expect("written");
         let registry = Registry::new(home.path());
-        assert_eq!(registry.names(), ["file", "whole"]);
+        assert_eq!(registry.names(), ["blocks", "file", "whole"]);
+        assert_eq!(registry.find("blocks").expect("there"), models.join("blocks.gguf"));
         assert_eq!(registry.find("whole").expect("there"), models.join("whole"));
         assert_eq!(registry.find("file").expect("there"), models.join("file.safetensors"));
         let error = registry.find("nowhere").expect_err("not there");
         assert_eq!(error.code, Code::ModelNotFound);
-        assert!(error.hint.is_some_and(|hint| hint.contains("file, whole")));
+        assert!(error.hint.is_some_and(|hint| hint.contains("blocks, file, whole")));
     }
 
     #[test]

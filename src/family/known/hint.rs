@@ -30,6 +30,7 @@ static NOTES: &[Note] = &[
     ("ss_base_model_version", "sd_v2", "family", "stable-diffusion"),
     ("ss_base_model_version", "sd3", "family", "sd3"),
     ("ss_base_model_version", "flux", "family", "flux"),
+    ("ss_v2", "true", "variant", "2"),
     ("ss_network_module", "networks.lora_flux", "family", "flux"),
     ("ss_network_module", "networks.lora_sd3", "family", "sd3"),
     ("ss_network_module", "networks.lora_lumina", "family", "lumina2"),
