@@ -6,6 +6,7 @@
 //! # Source
 //! `models.md` 1.5 and 3.4; the folders are those of `ComfyUI` and of A1111's and Forge's web UIs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::configs::{is_weights, label};
@@ -195,14 +196,15 @@ fn lacking(finding: &Finding, main: &Path) -> Vec<Wanted> {
     lacking
 }
 
-/// Files that may hold parts: those in the model's own folder, and those in folders for parts beside it or above.
+/// Files that may hold parts: those in the model's own folder, and those in folders for parts beside it or above. What
+/// several links point to comes once.
 fn neighbours(main: &Path) -> Vec<PathBuf> {
-    let Ok(main) = main.canonicalize() else { return Vec::new() };
+    let Ok(main) = std::path::absolute(main) else { return Vec::new() };
     let Some(folder) = main.parent().filter(|_| main.is_file()) else { return Vec::new() };
     let mut files: Vec<PathBuf> = children(folder);
     for above in folder.ancestors().take(ABOVE + 1) {
-        let folders: Vec<PathBuf> =
-            FOLDERS.iter().map(|name| above.join(name)).filter(|path| path.is_dir()).collect();
+        let folders = FOLDERS.iter().map(|name| above.join(name)).filter(|path| path.is_dir());
+        let folders: Vec<PathBuf> = folders.collect();
         for child in folders.iter().flat_map(|folder| children(folder)) {
             if child.is_dir() { files.extend(children(&child)) } else { files.push(child) }
         }
@@ -210,14 +212,13 @@ fn neighbours(main: &Path) -> Vec<PathBuf> {
             break;
         }
     }
-    let mut real: Vec<PathBuf> = files
-        .iter()
+    files.sort();
+    let mut seen: BTreeSet<PathBuf> = main.canonicalize().into_iter().collect();
+    let mut is_new = |path: &PathBuf| path.canonicalize().is_ok_and(|real| seen.insert(real));
+    files
+        .into_iter()
         .filter(|path| path.is_file() && is_weights(path))
-        .filter_map(|path| path.canonicalize().ok())
-        .collect();
-    real.sort();
-    real.dedup();
-    real.retain(|path| *path != main);
-    real.truncate(MOST);
-    real
+        .filter(|path| is_new(path))
+        .take(MOST)
+        .collect()
 }

@@ -177,8 +177,9 @@ impl Registry {
             let message = format!("a model of the name `{name}` is installed already");
             return Err(Error::new(Code::AlreadyExists, message).hint("choose another with --name"));
         }
+        // Links stay: in a cache of the hub they have the names, and what they point to has none.
         let whole = |path: &Path| {
-            fs::canonicalize(path).map_err(|error| {
+            fs::metadata(path).and_then(|_| std::path::absolute(path)).map_err(|error| {
                 Error::new(Code::FileNotFound, format!("there is no `{}`", path.display())).because(error)
             })
         };

@@ -75,7 +75,7 @@ impl Studio {
     ) -> Result<Model> {
         let Some(name) = name else { return Model::open(Source::Embedded, device, precision) };
         let opened = self.registry.open(name, config, parts)?;
-        let path = self.registry.find(name)?.canonicalize().ok();
+        let path = std::path::absolute(self.registry.find(name)?).ok();
         let own = path.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         Model::from_parts(opened, own.as_deref().unwrap_or("model"), device, precision)
     }

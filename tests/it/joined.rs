@@ -284,3 +284,24 @@ fn a_folder_of_the_hubs_cache_draws_and_its_variants_are_weights() {
     copy(&configs, &hub.join("snapshots/1123456789abcdef0123456789abcdef01234567"));
     assert!(!latentia(home.path(), &["show", text(&hub)]).status.success());
 }
+
+#[test]
+#[cfg(unix)]
+fn links_keep_their_names_and_what_they_point_to_counts_once() {
+    use std::os::unix::fs::symlink;
+
+    let home = home();
+    let (file, configs) = model("sd21").expect("the sd21 fixture");
+    let main = split(&file, home.path(), "", ("cond_stage_model.model.", ""), "");
+    let blob = home.path().join("blobs/0123456789abcdef");
+    fs::create_dir_all(blob.parent().expect("a folder")).expect("made");
+    fs::rename(&main, &blob).expect("moved");
+    symlink(&blob, &main).expect("linked");
+    // A second name of the same autoencoder is no choice.
+    let codec = home.path().join("models/vae/codec.safetensors");
+    symlink(&codec, home.path().join("models/vae/same.safetensors")).expect("linked");
+    json(home.path(), &["import", text(&main), "--config", text(&configs), "--json"]);
+    let shown = json(home.path(), &["show", "mine", "--json"]);
+    assert_eq!((&shown["missing"], &shown["runs"]), (&json!([]), &json!(true)), "{shown}");
+    assert!(evidence(&shown, "part").iter().any(|value| value.contains("codec.safetensors")), "{shown}");
+}

@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Import) -> Result<()> {
 /// One model.
 fn one(arguments: &Import) -> Result<()> {
     let path = &arguments.path;
-    let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let stem = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
     let stem = stem.unwrap_or_default().to_string_lossy();
     let stem = stem.strip_prefix("models--").map_or(stem.to_string(), |rest| rest.replace("--", "-"));
