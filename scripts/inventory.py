@@ -231,7 +231,8 @@ MODELS = [
     (ADAPTER, "animatediff", "v2", "MotionAdapter", dict(use_motion_mid_block=True, motion_max_seq_length=32)),
     (ADAPTER, "animatediff", "SDXL", "MotionAdapter",
      dict(block_out_channels=(320, 640, 1280), use_motion_mid_block=False)),
-    (ADAPTER, "sparsectrl", "", "SparseControlNetModel", {}),
+    (ADAPTER, "sparsectrl", "rgb", "SparseControlNetModel", {}),
+    (ADAPTER, "sparsectrl", "scribble", "SparseControlNetModel", dict(use_simplified_condition_embedding=False)),
 ]
 
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::contract::Fact;
+use super::contract::{Evidence, Fact};
 use crate::error::{Code, Error, Result};
 use crate::weights::{Config, Embedded, Folder, Single, Weights};
 
@@ -35,6 +35,14 @@ pub struct Told {
     pub prediction: Option<Fact<String>>,
     /// Width and height when none is asked for.
     pub size: Option<Fact<[usize; 2]>>,
+}
+
+impl Told {
+    /// The prediction, if it is the user's word or that of the makers' own config: no tensor is asked then.
+    pub fn sure_prediction(&self) -> Option<&Fact<String>> {
+        let is_sure = |fact: &&Fact<String>| matches!(fact.because, Evidence::User(_) | Evidence::Config(_));
+        self.prediction.as_ref().filter(is_sure)
+    }
 }
 
 impl From<Folder> for Parts {
@@ -119,7 +127,9 @@ impl Parts {
     /// # Errors
     /// `model_not_downloaded` if the component is not there.
     pub fn weights(&self, component: &str) -> Result<Weights> {
-        if let Some(weights) = self.others.iter().rev().find_map(|file| file.component(component)) {
+        // Whole models are named for their encoders and autoencoders too; their denoiser is not meant.
+        let others = self.others.iter().rev().filter(|_| component != "unet");
+        if let Some(weights) = others.into_iter().find_map(|file| file.component(component)) {
             return Ok(weights.clone());
         }
         match &self.layout {

@@ -101,18 +101,7 @@ fn width(inventory: &Inventory, part: &Part) -> Option<usize> {
 /// # Errors
 /// `invalid_argument` if a given file has no such part; what is wrong with it.
 pub(super) fn join(main: &Path, finding: &mut Finding, given: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in given {
-        let parts = Candidate::open(path).map_err(|error| Error { param: Some("part".into()), ..error })?;
-        if parts.is_empty() || !matches!(finding.role, Role::Denoiser | Role::Checkpoint) {
-            let message = format!("`{}` has no text encoder and no autoencoder for this model", label(path));
-            return Err(Error::argument("part", message));
-        }
-        for candidate in &parts {
-            take(finding, candidate, Evidence::User(format!("named {}", label(path))), Confidence::Certain);
-        }
-        files.push(path.clone());
-    }
+    let mut files = take_given(finding, given)?;
     let lacking = lacking(finding, main);
     if lacking.is_empty() {
         return Ok(files);
@@ -147,6 +136,26 @@ pub(super) fn join(main: &Path, finding: &mut Finding, given: &[PathBuf]) -> Res
         }
     }
     files.dedup();
+    Ok(files)
+}
+
+/// Adds the parts of files that the user names; hands these files back.
+///
+/// # Errors
+/// `invalid_argument` if a file has no such part; what is wrong with it.
+pub(super) fn take_given(finding: &mut Finding, given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in given {
+        let parts = Candidate::open(path).map_err(|error| Error { param: Some("part".into()), ..error })?;
+        if parts.is_empty() || !matches!(finding.role, Role::Denoiser | Role::Checkpoint) {
+            let message = format!("`{}` has no text encoder and no autoencoder for this model", label(path));
+            return Err(Error::argument("part", message));
+        }
+        for candidate in &parts {
+            take(finding, candidate, Evidence::User(format!("named {}", label(path))), Confidence::Certain);
+        }
+        files.push(path.clone());
+    }
     Ok(files)
 }
 

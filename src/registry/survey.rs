@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::beside::read_beside;
 use super::configs::{class_of, configs, label, no_model, read_settings, snapshot, weights_of};
-use super::join::join;
+use super::join::{join, take_given};
 use super::memory::memory;
 use crate::error::{Code, Result};
 use crate::family::known::{
-    Claim, Confidence, Configs, Finding, Role, UNCHECKED, identify, profile, read_class, read_name,
+    Claim, Confidence, Configs, Finding, Part, Role, UNCHECKED, identify, profile, read_class, read_name,
 };
 use crate::family::{Card, Evidence, Fact, Parts, Task, Told, recognise};
 use crate::weights::Weights;
@@ -42,16 +42,29 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// What a card says of a model that is open already.
-    pub fn of_card(name: &str, card: &Card) -> Self {
+    /// What a card says of a model that is open already, with its parts.
+    ///
+    /// # Errors
+    /// What is wrong with its files.
+    pub fn of_card(name: &str, card: &Card, parts: &Parts) -> Result<Self> {
         let mut finding = Finding::unknown(Role::Checkpoint);
         let because = card.variant.because.clone();
         finding.claim(Claim::new("family", card.family, because.clone(), Confidence::Certain));
         finding.claim(Claim::new("variant", card.variant.value.clone(), because, Confidence::Certain));
         take_card(&mut finding, card);
+        let mut sha256 = Map::new();
+        for (component, role) in
+            [("text_encoder", Role::TextEncoder), ("unet", Role::Denoiser), ("vae", Role::Vae)]
+        {
+            let weights = parts.weights(component)?;
+            for part in identify(weights.inventory()).parts {
+                finding.parts.push(Part { role, place: component.into(), ..part });
+            }
+            sha256.insert(component.into(), weights.digest().into());
+        }
         finding.runs = true;
         finding.settle();
-        Self::of(Path::new(name), finding, Vec::new())
+        Ok(Self { sha256, ..Self::of(Path::new(name), finding, Vec::new()) })
     }
 
     /// Of a folder, which says everything else itself: what is given with it.
@@ -102,6 +115,9 @@ impl Survey {
                 "sha256": self.sha256.get(&name),
             }));
         }
+        // What is part of the binary has no files, but digests.
+        let embedded = self.sha256.iter().filter(|_| self.files.is_empty());
+        files.extend(embedded.map(|(name, digest)| json!({ "name": name, "sha256": digest })));
         value["files"] = json!(files);
         Ok(value)
     }
@@ -155,8 +171,11 @@ pub fn survey(path: &Path, given: &Given<'_>) -> Result<Survey> {
         finding.profile = profile(family, finding.variant.as_deref().unwrap_or_default());
     }
     let mut survey = Survey::of(path, finding, files);
-    survey.joined =
-        if is_pipeline { given.parts.to_vec() } else { join(&whole, &mut survey.finding, given.parts)? };
+    survey.joined = if is_pipeline {
+        take_given(&mut survey.finding, given.parts)?
+    } else {
+        join(&whole, &mut survey.finding, given.parts)?
+    };
     survey.files.extend(survey.joined.iter().cloned());
     try_to_open(&mut survey, &whole, given.config, is_pipeline);
     survey.finding.settle();
@@ -182,7 +201,7 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
     let beside = whole.with_extension("").join("model_index.json").is_file();
     let costs_nothing = config.is_some()
         || beside
-        || told.prediction.is_some()
+        || told.sure_prediction().is_some()
         || (finding.runs && finding.variant.as_deref() == Some("1"));
     let is_model = matches!(finding.role, Role::Checkpoint | Role::Denoiser) && finding.family.is_some();
     if is_pipeline || (is_model && is_whole && costs_nothing) {

@@ -84,7 +84,7 @@ impl Studio {
     pub fn embedded(&self) -> Option<(&'static str, Survey)> {
         let parts = embedded::parts().ok()?;
         let card = recognise(&parts).ok()?;
-        Some((embedded::NAME, Survey::of_card(embedded::NAME, card.card())))
+        Some((embedded::NAME, Survey::of_card(embedded::NAME, card.card(), &parts).ok()?))
     }
 
     /// Draws what is asked for, handing over each picture as it is finished.

@@ -305,3 +305,36 @@ fn links_keep_their_names_and_what_they_point_to_counts_once() {
     assert_eq!((&shown["missing"], &shown["runs"]), (&json!([]), &json!(true)), "{shown}");
     assert!(evidence(&shown, "part").iter().any(|value| value.contains("codec.safetensors")), "{shown}");
 }
+
+#[test]
+fn a_part_stands_in_place_of_a_models_own_and_a_whole_model_lends_its_parts() {
+    let home = home();
+    let (file, configs) = model("sd21").expect("the sd21 fixture");
+    let config = ["--config", text(&configs)];
+    let whole = draw(home.path(), &[&["-m", text(&file)], &config[..]].concat());
+    // An autoencoder that is twice as bright, for a single file and for a folder.
+    let mut codec = below(&load(&file), "first_stage_model.", "");
+    let last = codec.get_mut("decoder.conv_out.weight").expect("the last map");
+    *last = last.affine(2.0, 0.0).expect("twice");
+    let bright = home.path().join("bright.safetensors");
+    save(&codec, &bright);
+    let changed = draw(home.path(), &[&["-m", text(&file), "--part", text(&bright)], &config[..]].concat());
+    assert_ne!(changed, whole);
+    assert_eq!(draw(home.path(), &["-m", text(&configs), "--part", text(&bright)]), changed);
+    let shown = json(home.path(), &["show", text(&configs), "--part", text(&bright), "--json"]);
+    let codecs: Vec<&Value> =
+        shown["parts"].as_array().expect("parts").iter().filter(|part| part["role"] == "vae").collect();
+    assert_eq!(codecs.len(), 1);
+    assert!(
+        codecs[0]["path"].as_str().is_some_and(|path| path.ends_with("bright.safetensors")),
+        "{codecs:?}"
+    );
+    // A denoiser alone takes the rest from a whole model, whose own denoiser draws nothing.
+    let mut network = below(&load(&file), "model.diffusion_model.", "");
+    let last = network.get_mut("out.2.weight").expect("the last map");
+    *last = last.affine(0.5, 0.0).expect("half");
+    let alone = home.path().join("alone/network.safetensors");
+    save(&network, &alone);
+    let lent = draw(home.path(), &[&["-m", text(&alone), "--part", text(&file)], &config[..]].concat());
+    assert_ne!(lent, whole);
+}

@@ -284,3 +284,46 @@ fn pickles_in_a_folder_are_named_with_the_remedy() {
     assert_eq!(error["error"]["code"], "unsupported_format");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("convert it to .safetensors"));
 }
+
+#[test]
+fn the_registry_says_everything_of_every_installed_model() {
+    let home = home();
+    let model = fixtures::compact().join("sd21/model").canonicalize().expect("the sd21 fixture");
+    json(home.path(), &["import", text(&model), "--name", "mine", "--json"]);
+    json(home.path(), &["verify", "mine", "--full", "--json"]);
+    let known = json(home.path(), &["models", "--json"]);
+    let embedded = cfg!(feature = "embedded").then_some("sprites");
+    for name in ["mine"].into_iter().chain(embedded) {
+        let found = &known["models"][name]["x_latentia"]["found"];
+        assert!(!found["claims"].as_array().expect("evidence").is_empty(), "{name}");
+        assert_eq!(found["missing"], json!([]), "{name}");
+        assert!(found["licence"].is_object(), "{name}");
+        assert_eq!(found["parts"].as_array().map(Vec::len), Some(3), "{name}");
+        for phase in ["text_encoder", "denoiser", "decoder", "peak"] {
+            assert!(found["memory"][phase].as_u64() > Some(0), "{name} {phase}");
+        }
+        for file in found["files"].as_array().expect("files") {
+            assert_eq!(file["sha256"].as_str().map(str::len), Some(64), "{name}: {file}");
+        }
+    }
+}
+
+#[test]
+fn a_pruned_merge_says_which_parts_it_lacks() {
+    let home = home();
+    let path = home.path().join("merge.safetensors");
+    let sizes = sizes(vec![
+        (Measure::Context, 2048),
+        (Measure::Added, 2816),
+        (Measure::Depth, 10),
+        (Measure::Levels, 3),
+    ]);
+    let denoiser = unet(sizes);
+    let lines: String = denoiser.lines().flat_map(|line| ["model.diffusion_model.", line, "\n"]).collect();
+    let words = "conditioner.embedders.0.transformer.text_model.embeddings.token_embedding.weight 49408 768
+        conditioner.embedders.0.transformer.text_model.encoder.layers.{12}.mlp.fc1.weight 3072 768";
+    save(&inventory(&format!("{lines}{words}")), &path);
+    let shown = show(home.path(), &path);
+    assert_eq!((&shown["family"], &shown["role"]), (&json!("stable-diffusion-xl"), &json!("checkpoint")));
+    assert_eq!(shown["missing"], json!(["text encoder OpenCLIP-bigG", "autoencoder sd-vae"]));
+}

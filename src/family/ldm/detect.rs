@@ -93,7 +93,8 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     };
     let mut scheduler = as_pipelines_do(folder.class(), &scheduler.value);
     let mut because = Evidence::Config("scheduler/scheduler_config.json".into());
-    if let Some(told) = &parts.what_is_told().prediction {
+    let by_user = |told: &&Fact<String>| matches!(told.because, Evidence::User(_));
+    if let Some(told) = parts.what_is_told().prediction.as_ref().filter(by_user) {
         scheduler["prediction_type"] = json!(prediction_type(&told.value)?);
         because = told.because.clone();
     }
@@ -126,7 +127,11 @@ fn from_shapes(parts: &Parts) -> Result<StableDiffusion> {
     let config = UnetConfig::from_shapes(unet.inventory())?;
     let codec = CodecConfig::Kl(KlConfig::from_shapes(parts.weights("vae")?.inventory())?);
     let text = ClipConfig::from_shapes(parts.weights("text_encoder")?.inventory())?;
-    let (prediction, because) = match &parts.what_is_told().prediction {
+    let told = parts.what_is_told();
+    // A note that somebody else left is weaker than the tensor that tells, where there is one.
+    let has_probe = text.width == 1024 && unet.inventory().has(PROBE);
+    let heard = told.sure_prediction().or(told.prediction.as_ref().filter(|_| !has_probe));
+    let (prediction, because) = match heard {
         Some(told) => (prediction_type(&told.value)?, told.because.clone()),
         None if text.width == 1024 => {
             let (prediction, side) = if probe_v(&unet)? { (V, "above") } else { (EPSILON, "below") };
