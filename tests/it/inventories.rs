@@ -305,6 +305,119 @@ const CASES: &[(&str, Role, &str, &str, &str)] = &[
          first_stage_model.decoder.conv_in.weight 512 4 3 3",
     ),
     (
+        "SD 3 medium, as its makers name it",
+        Role::Denoiser,
+        "sd3",
+        "3 medium",
+        "joint_blocks.{24}.context_block.attn.qkv.weight 4608 1536
+         pos_embed 1 36864 1536
+         x_embedder.proj.weight 1536 16 2 2",
+    ),
+    (
+        "SD 3.5 medium, whose first blocks attend twice",
+        Role::Denoiser,
+        "sd3",
+        "3.5 medium",
+        "joint_blocks.{24}.context_block.attn.qkv.weight 4608 1536
+         joint_blocks.{13}.x_block.attn2.qkv.weight 4608 1536
+         pos_embed 1 147456 1536
+         x_embedder.proj.weight 1536 16 2 2",
+    ),
+    (
+        "SD 3.5 large",
+        Role::Denoiser,
+        "sd3",
+        "3.5 large",
+        "joint_blocks.{38}.context_block.attn.qkv.weight 7296 2432
+         pos_embed 1 36864 2432
+         x_embedder.proj.weight 2432 16 2 2",
+    ),
+    (
+        "FLUX.1 Fill, whose first layer is six times as wide",
+        Role::Denoiser,
+        "flux",
+        "Fill",
+        "img_in.weight 3072 384
+         txt_in.weight 3072 4096
+         vector_in.in_layer.weight 3072 768
+         guidance_in.in_layer.weight 3072 256
+         double_blocks.{19}.img_attn.norm.key_norm.scale 128
+         single_blocks.{38}.linear1.weight 21504 3072",
+    ),
+    (
+        "Chroma, which is no FLUX.1",
+        Role::Denoiser,
+        "chroma",
+        "",
+        "distilled_guidance_layer.layers.{5}.in_layer.weight 5120 5120
+         distilled_guidance_layer.in_proj.weight 5120 64
+         img_in.weight 3072 64
+         txt_in.weight 3072 4096
+         double_blocks.{19}.img_attn.norm.key_norm.scale 128
+         single_blocks.{38}.linear1.weight 21504 3072",
+    ),
+    (
+        "Z-Image, which is no Lumina",
+        Role::Denoiser,
+        "z-image",
+        "6B",
+        "cap_embedder.1.weight 3840 2560
+         noise_refiner.{2}.attention.k_norm.weight 128
+         layers.{30}.adaLN_modulation.0.weight 15360 256
+         layers.{30}.attention.qkv.weight 11520 3840
+         x_embedder.weight 3840 64",
+    ),
+    (
+        "Lumina 2, which is no Z-Image",
+        Role::Denoiser,
+        "lumina2",
+        "2B",
+        "cap_embedder.1.weight 2304 2304
+         noise_refiner.{2}.attention.k_norm.weight 96
+         layers.{26}.adaLN_modulation.1.weight 9216 1024
+         layers.{26}.attention.qkv.weight 3840 2304
+         x_embedder.weight 2304 64",
+    ),
+    (
+        "LTX-Video 2B, which is no LTX-2",
+        Role::Denoiser,
+        "ltx",
+        "2B",
+        "patchify_proj.weight 2048 128
+         adaln_single.linear.weight 12288 2048
+         caption_projection.linear_1.weight 2048 4096
+         transformer_blocks.{28}.scale_shift_table 6 2048",
+    ),
+    (
+        "HunyuanVideo 1.5",
+        Role::Denoiser,
+        "hunyuan-video",
+        "1.5",
+        "img_in.proj.weight 2048 65 1 1 1
+         txt_in.individual_token_refiner.blocks.{2}.norm1.weight 2048
+         vision_in.proj.0.weight 1152
+         double_blocks.{54}.img_attn_qkv.weight 6144 2048",
+    ),
+    (
+        "Wan 2.1 for pictures, which needs their encoder",
+        Role::Denoiser,
+        "wan",
+        "2.1 I2V",
+        "patch_embedding.weight 5120 36 1 2 2
+         head.modulation 1 2 5120
+         img_emb.proj.1.weight 1280 1280
+         blocks.{40}.self_attn.q.weight 5120 5120",
+    ),
+    (
+        "one expert of Wan 2.2 for pictures, which does not",
+        Role::Denoiser,
+        "wan",
+        "2.2 I2V, one expert",
+        "patch_embedding.weight 5120 36 1 2 2
+         head.modulation 1 2 5120
+         blocks.{40}.self_attn.q.weight 5120 5120",
+    ),
+    (
         "Wan 2.1 1.3B",
         Role::Denoiser,
         "wan",
