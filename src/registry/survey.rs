@@ -144,6 +144,15 @@ fn take_card(finding: &mut Finding, card: &Card) {
     finding.abilities.clear();
     let size = format!("{}x{}", card.size.value[0], card.size.value[1]);
     finding.claim(Claim::new("size", size, card.size.because.clone(), Confidence::Certain));
+    if finding.says("prediction").is_none() {
+        let scheduler = card.sampler.value.to_json();
+        let prediction = match scheduler["prediction_type"].as_str() {
+            Some("v_prediction") => "v",
+            other => other.unwrap_or_default(),
+        };
+        let because = card.sampler.because.clone();
+        finding.claim(Claim::new("prediction", prediction, because, Confidence::Certain));
+    }
     let (steps, guidance) = (card.steps.value.to_string(), card.guidance.value.to_string());
     finding.claim(Claim::new("steps", steps, card.steps.because.clone(), Confidence::Likely));
     finding.claim(Claim::new("guidance", guidance, card.guidance.because.clone(), Confidence::Likely));

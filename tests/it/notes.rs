@@ -297,6 +297,7 @@ fn the_registry_says_everything_of_every_installed_model() {
         let found = &known["models"][name]["x_latentia"]["found"];
         assert!(!found["claims"].as_array().expect("evidence").is_empty(), "{name}");
         assert_eq!(found["missing"], json!([]), "{name}");
+        assert!(found["prediction"].is_string(), "{name}");
         assert!(found["licence"].is_object(), "{name}");
         assert_eq!(found["parts"].as_array().map(Vec::len), Some(3), "{name}");
         for phase in ["text_encoder", "denoiser", "decoder", "peak"] {
