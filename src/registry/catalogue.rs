@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::survey::Survey;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::family::known::{Guidance, Licence, PROFILES, Profile, denoisers};
+use crate::family::known::{Guidance, Licence, PROFILES, Profile, UNCHECKED, denoisers};
 
 /// One model of the catalogue.
 #[derive(Debug, Clone)]
@@ -96,10 +96,13 @@ impl Catalogue {
     }
 
     /// Adds a model that is here.
-    pub fn install(&mut self, id: &str, survey: &Survey) {
+    ///
+    /// # Errors
+    /// What reading its files' headers says.
+    pub fn install(&mut self, id: &str, survey: &Survey) -> Result<()> {
         let finding = &survey.finding;
         if finding.tasks.is_empty() {
-            return;
+            return Ok(());
         }
         let number = |fact: &str| finding.says(fact).and_then(|claim| claim.value.parse().ok());
         self.models.retain(|model| model.id != id);
@@ -112,8 +115,9 @@ impl Catalogue {
             profile: finding.profile,
             size: finding.size,
             defaults: (number("steps"), number("guidance")),
-            found: json!(finding),
+            found: survey.to_json()?,
         });
+        Ok(())
     }
 
     /// Every model.
@@ -243,7 +247,7 @@ impl Listed {
         json!({
             "provider": if self.installed { "latentia" } else { "huggingface" },
             "license": licence,
-            "notes": "",
+            "notes": self.notes(),
             "downloads": downloads,
             "tasks": tasks,
             "x_latentia": {
@@ -251,9 +255,20 @@ impl Listed {
                 "runs": self.runs,
                 "gated": self.profile.is_some_and(|profile| profile.gated),
                 "profile": self.profile,
+                "defaults_because": self.profile.map(|profile| profile.checked_with().unwrap_or(UNCHECKED)),
                 "found": self.found,
             },
         })
+    }
+
+    /// What a reader of this form would not see otherwise.
+    fn notes(&self) -> String {
+        let Some(profile) = self.profile else { return String::new() };
+        let mut unchecked = vec!["licence", "gate"];
+        if profile.steps > 0 && profile.checked_with().is_none() {
+            unchecked.push("default steps and guidance");
+        }
+        format!("{}: {UNCHECKED} with the makers' page", unchecked.join(", "))
     }
 
     /// What a task's arguments may be.

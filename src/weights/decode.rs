@@ -67,7 +67,9 @@ fn unpacked<F: Deref<Target = [u8]>, T: WithDType + Send>(
     let mut to = room(length)?;
     to.resize(length, T::zero());
     let done = match (&info.packing, info.scalar) {
-        (Some(Packing::Unread(scheme)), _) => return Err(unread(scheme)),
+        (Some(Packing::Unread(scheme)), _) => {
+            return Err(unread(&format!("{scheme}, which is known and not readable yet")));
+        }
         (Some(Packing::FourBit(packed)), _) => four_bit(bytes, packed, files, &mut to, cast),
         (Some(Packing::Scaled(scale)), scalar) => scaled(bytes, scalar, Some(scale), files, &mut to, cast),
         (None, Scalar::Block(block)) => block.decode(bytes, &mut to, cast).then_some(()),

@@ -1,6 +1,7 @@
 //! What is known of each family beyond its shapes: the parts it needs, its size rules, its defaults, its licence.
 //!
-//! Shapes win over this table, and a folder's configs win over both.
+//! Shapes win over this table, and a folder's configs win over both. What of it was compared with anything is in
+//! [`super::CHECKED`]; all the rest is shown as not checked.
 //!
 //! # Source
 //! `models.md` 1.2, 1.3, 1.5, 3.5.
