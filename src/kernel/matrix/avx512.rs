@@ -18,9 +18,9 @@ use super::weight::Row;
 /// Rows of a whole strip: with two registers of sums each they fill 24 of 32.
 const ROWS: usize = 12;
 
-/// Calls `$kernel::<R>` for the strip's number of rows.
+/// Calls `$kernel::<R>` for the strip's number of rows, `$whole` for as many as a strip can have.
 macro_rules! by_rows {
-    ($kernel:ident, $block:expr, $sums:expr) => {
+    ($whole:ident, $kernel:ident, $block:expr, $sums:expr) => {
         match $block.strips[0].rows {
             1 => $kernel::<1>($block, $sums),
             2 => $kernel::<2>($block, $sums),
@@ -32,7 +32,8 @@ macro_rules! by_rows {
             8 => $kernel::<8>($block, $sums),
             9 => $kernel::<9>($block, $sums),
             10 => $kernel::<10>($block, $sums),
-            _ => $kernel::<11>($block, $sums),
+            11 => $kernel::<11>($block, $sums),
+            _ => $whole($block, $sums),
         }
     };
 }
@@ -45,9 +46,7 @@ macro_rules! by_rows {
 #[expect(unsafe_code, reason = "raw pointers in the innermost loop")]
 pub(super) unsafe fn sums_f32(block: Block<'_, f32, f32>, sums: &mut [Row<f32>]) {
     // SAFETY: handed on to the caller.
-    unsafe {
-        if block.strips[0].rows == ROWS { whole_f32(block, sums) } else { by_rows!(kernel_f32, block, sums) }
-    }
+    unsafe { by_rows!(whole_f32, kernel_f32, block, sums) }
 }
 
 /// The same in bf16.
@@ -58,13 +57,7 @@ pub(super) unsafe fn sums_f32(block: Block<'_, f32, f32>, sums: &mut [Row<f32>])
 #[expect(unsafe_code, reason = "raw pointers in the innermost loop")]
 pub(super) unsafe fn sums_bf16(block: Block<'_, bf16, [bf16; 2]>, sums: &mut [Row<f32>]) {
     // SAFETY: handed on to the caller.
-    unsafe {
-        if block.strips[0].rows == ROWS {
-            whole_bf16(block, sums)
-        } else {
-            by_rows!(kernel_bf16, block, sums)
-        }
-    }
+    unsafe { by_rows!(whole_bf16, kernel_bf16, block, sums) }
 }
 
 /// One instruction for each row and half of the columns: the pair or number at `$at` times the two registers of columns.
