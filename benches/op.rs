@@ -9,8 +9,10 @@
 use std::hint::black_box;
 
 use candle_core::{Device, Result, Tensor};
+use latentia::kernel::attention::{Heads, attention};
 use latentia::kernel::matrix::{Engine, Finish, Precision, Weight, Window, conv2d, conv2d_on};
-use latentia::kernel::use_reference;
+use latentia::kernel::norm::GroupNorm;
+use latentia::kernel::{group_norm, use_reference};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -34,6 +36,14 @@ const SHAPES: &[(&str, [usize; 6])] = &[
     ("conv3x3 1x512x512 128 to 3", [1, 512, 3, 1, 128, 3]),
 ];
 
+/// Name, tokens that ask, tokens that are asked, heads, width of a head; of two pictures.
+const ATTENTIONS: &[(&str, [usize; 4])] = &[
+    ("attention 4096x4096 8x40", [4096, 4096, 8, 40]),
+    ("attention 4096x77 8x40", [4096, 77, 8, 40]),
+    ("attention 1024x1024 8x80", [1024, 1024, 8, 80]),
+    ("attention 256x256 8x160", [256, 256, 8, 160]),
+];
+
 fn main() -> Result<()> {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a pool");
@@ -41,7 +51,12 @@ fn main() -> Result<()> {
         for &engine in Engine::available() {
             println!("peak of {engine:?}: {:.0} GFLOP/s", peak(engine));
         }
-        SHAPES.iter().filter(|(name, _)| name.contains(&filter)).try_for_each(row)
+        SHAPES.iter().filter(|(name, _)| name.contains(&filter)).try_for_each(row)?;
+        ATTENTIONS.iter().filter(|(name, _)| name.contains(&filter)).try_for_each(attention_row)?;
+        if "group norm".contains(&filter) {
+            norm_row()?;
+        }
+        Ok(())
     })
 }
 
@@ -60,11 +75,46 @@ fn row((name, [batch, side, kernel, stride, input, output]): &(&str, [usize; 6])
         let rate = flops / seconds / 1e9;
         print!("  {engine:?} {rate:5.0} ({:3.0} %)", 100.0 * rate / peak(engine));
     }
+    if *kernel == 3 && *stride == 1 {
+        let weight = Weight::filters(&filters, None, Precision::Exact, window)?;
+        let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
+        print!("  as layer {:5.0}", flops / seconds / 1e9);
+    }
     use_reference(true);
     let weight = Weight::new(&filters, None, Precision::Exact)?;
     use_reference(false);
     let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
     println!("  reference {:4.0}", flops / seconds / 1e9);
+    Ok(())
+}
+
+fn attention_row((name, [asking, asked, count, depth]): &(&str, [usize; 4])) -> Result<()> {
+    let tokens = |length: &usize| Tensor::randn(0f32, 1.0, (2, *length, count * depth), &Device::Cpu);
+    let (q, k, v) = (tokens(asking)?, tokens(asked)?, tokens(asked)?);
+    let flops = 2.0 * 4.0 * (asking * asked * count * depth) as f64;
+    print!("{name:32}");
+    for precision in [Precision::Bf16, Precision::Exact] {
+        let heads = Heads { count: *count, causal: false, precision };
+        let seconds = best(|| black_box(attention(&q, &k, &v, heads)).map(|_| ()))?;
+        print!("  {precision:?} {:5.0}, {:.1} ms", flops / seconds / 1e9, seconds * 1e3);
+    }
+    println!();
+    Ok(())
+}
+
+fn norm_row() -> Result<()> {
+    for (side, channels) in [(64, 320), (512, 128)] {
+        let x = Tensor::randn(0f32, 1.0, (1, side, side, channels), &Device::Cpu)?;
+        let scale = Tensor::ones(channels, candle_core::DType::F32, &Device::Cpu)?;
+        let norm = GroupNorm { groups: 32, eps: 1e-5, silu: true };
+        let seconds = best(|| black_box(group_norm(&x, &scale, &scale, norm)).map(|_| ()))?;
+        let rate = (x.elem_count() * 8) as f64 / seconds / 1e9;
+        println!(
+            "{:32}  {:.2} ms, {rate:.1} GB/s read and written",
+            format!("group norm 1x{side}x{side}x{channels}"),
+            seconds * 1e3
+        );
+    }
     Ok(())
 }
 

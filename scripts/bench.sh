@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs the benches and prints one line each: name, time, change against the last run.
-# scripts/bench.sh [sampler|network|picture|memory ...]; without names, all of them.
+# scripts/bench.sh [op|sampler|network|picture|memory ...]; without names, all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- sampler network picture memory
+[ $# -gt 0 ] || set -- op sampler network picture memory
 
 printf '%-58s %14s %10s\n' bench median change
 for bench in "$@"; do
     cargo bench --quiet --locked --bench "$bench" -- --noplot 2>/dev/null | awk -v bench="$bench" '
-        bench == "memory" { print; next }
+        bench == "memory" || bench == "op" { print; next }
         # criterion prints the name alone on a line when it is long
         /^[^ ].*$/ && !/time:/ && !/^(Benchmarking|Found|Gnuplot|test )/ { name = $0; next }
         /time:/ {

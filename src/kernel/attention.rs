@@ -2,7 +2,7 @@
 //!
 //! Keys and values of a head are packed like weights, so that both products run on the matrix engines. A task takes one
 //! head and a block of queries: its scores are made, soft-maxed and multiplied with the values while they are in the
-//! cache. The full score matrix never exists.
+//! cache, some keys at a time. The full score matrix never exists.
 
 use std::cell::RefCell;
 
@@ -17,6 +17,9 @@ use super::{Shared, slice};
 
 /// Queries of one task, about. Whole strips of the engine, so that the result does not depend on the threads.
 const QUERIES: usize = 64;
+
+/// Keys of one pass: their scores, shares and values lie in the second cache together.
+const KEYS: usize = 512;
 
 /// How the tokens attend.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +96,7 @@ impl CustomOp3 for Heads {
             let (q, k, v) = (l1.shape(), l2.shape(), l3.shape());
             candle_core::bail!("attention: q {q:?}, k {k:?}, v {v:?}, {} heads", self.count)
         }
-        let mut y = vec![0f32; q.len()];
+        let mut y = Vec::with_capacity(q.len());
         let sizes = Sizes { batch, length, seen, width, heads: self.count, causal: self.causal };
         let tensors = Tensors { q, k, v, y: Shared(y.as_mut_ptr()) };
         let engine = Engine::best(self.precision == Precision::Bf16);
@@ -101,6 +104,11 @@ impl CustomOp3 for Heads {
             run::<bf16>(engine, sizes, tensors);
         } else {
             run::<f32>(engine, sizes, tensors);
+        }
+        #[expect(unsafe_code, reason = "the output is written before it has a length")]
+        // SAFETY: the tasks cover every token of every head of every picture, and so every element.
+        unsafe {
+            y.set_len(q.len());
         }
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }
@@ -147,6 +155,7 @@ struct Scratch<T> {
     row: Vec<f32>,
     shares: Vec<T>,
     totals: Vec<f32>,
+    largest: Vec<f32>,
     sums: Vec<Row<f32>>,
 }
 
@@ -158,6 +167,7 @@ impl<T> Scratch<T> {
             row: Vec::new(),
             shares: Vec::new(),
             totals: Vec::new(),
+            largest: Vec::new(),
             sums: Vec::new(),
         }
     }
@@ -272,36 +282,54 @@ impl Part<'_> {
     fn attend<T: Operand>(&self, packed: &Packed<T>, rows: usize, scratch: &mut Scratch<T>) {
         let Self { engine, sizes, .. } = *self;
         let (depth, tall) = (depth_of::<T>(sizes), seen_of(sizes));
-        let strips: Vec<Strip> = (0..rows.div_ceil(engine.rows()))
-            .map(|i| {
-                let first = i * engine.rows();
-                Strip { left: first * depth, pixel: first, rows: engine.rows().min(rows - first) }
-            })
-            .collect();
-        let all = strips.len() * engine.rows();
-        let Scratch { queries, scores, row, shares, totals, sums } = scratch;
+        let strips = |width: usize| -> Vec<Strip> {
+            (0..rows.div_ceil(engine.rows()))
+                .map(|i| {
+                    let first = i * engine.rows();
+                    Strip { left: first * width, pixel: first, rows: engine.rows().min(rows - first) }
+                })
+                .collect()
+        };
+        let asking = strips(depth);
+        let all = asking.len() * engine.rows();
+        let Scratch { queries, scores, row, shares, totals, largest, sums } = scratch;
         self.gather::<T>(rows, depth, row, fit(queries, all * depth, T::default()));
 
         let _session = engine.session();
-        let panels = sizes.seen.div_ceil(WIDTH);
         let lines = depth / T::DEEP;
-        fit(scores, panels * all, f32::zeros());
-        for (keys, scores) in packed.keys.chunks_exact(lines).zip(scores.chunks_exact_mut(all)) {
-            multiply::<T>(engine, queries, depth, &strips, keys, scores);
-        }
-        let shares = fit(shares, all * tall, T::default());
+        let panels = packed.values.len() / (tall / T::DEEP);
+        fit(sums, panels * all, f32::zeros());
         totals.clear();
-        for r in 0..rows {
-            let visible = if sizes.causal { (self.from + r + 1).min(sizes.seen) } else { sizes.seen };
-            row.resize(tall, 0.0);
-            totals.push(weigh(scores, r, all, visible, row));
-            T::narrow(engine, row, &mut shares[r * tall..][..tall]);
+        totals.resize(rows, 0.0);
+        largest.clear();
+        largest.resize(rows, f32::NEG_INFINITY);
+        for from in (0..tall).step_by(KEYS) {
+            let width = KEYS.min(tall - from);
+            let scores = fit(scores, width / WIDTH * all, f32::zeros());
+            let keys = packed.keys[from / WIDTH * lines..].chunks_exact(lines);
+            for (keys, scores) in keys.zip(scores.chunks_exact_mut(all)) {
+                multiply::<T>(engine, (queries, depth), &asking, keys, scores, false);
+            }
+            let shares = fit(shares, all * width, T::default());
+            row.resize(width, 0.0);
+            for r in 0..rows {
+                let visible = if self.sizes.causal { self.from + r + 1 } else { sizes.seen };
+                let visible = visible.min(sizes.seen).saturating_sub(from);
+                let (sum, faded) = weigh(scores, (r, all), visible, &mut largest[r], row);
+                totals[r] = totals[r] * faded + sum;
+                if faded < 1.0 && from > 0 {
+                    (0..panels)
+                        .for_each(|panel| sums[panel * all + r].0.iter_mut().for_each(|y| *y *= faded));
+                }
+                T::narrow(engine, row, &mut shares[r * width..][..width]);
+            }
+            let shared = strips(width);
+            for (values, sums) in packed.values.chunks_exact(tall / T::DEEP).zip(sums.chunks_exact_mut(all)) {
+                let values = &values[from / T::DEEP..][..width / T::DEEP];
+                multiply::<T>(engine, (shares, width), &shared, values, sums, from > 0);
+            }
         }
-        let strips: Vec<Strip> =
-            strips.iter().map(|strip| Strip { left: strip.pixel * tall, ..*strip }).collect();
-        fit(sums, all, f32::zeros());
-        for (panel, values) in packed.values.chunks_exact(tall / T::DEEP).enumerate() {
-            multiply::<T>(engine, shares, tall, &strips, values, sums);
+        for (panel, sums) in sums.chunks_exact(all).take(panels).enumerate() {
             self.scatter(panel, &sums[..rows], totals);
         }
     }
@@ -348,26 +376,38 @@ fn fit<T: Copy>(buffer: &mut Vec<T>, count: usize, filler: T) -> &mut [T] {
     &mut buffer[..count]
 }
 
-/// All strips with one panel, over the whole inner dimension.
+/// All strips of `left`, whose rows are `step` long, with one panel over the whole inner dimension; `keep` adds to what
+/// is there.
 fn multiply<T: Operand>(
     engine: Engine,
-    left: &[T],
-    step: usize,
+    (left, step): (&[T], usize),
     strips: &[Strip],
     panel: &[Row<T::Line>],
     sums: &mut [Row<f32>],
+    keep: bool,
 ) {
     let pieces = [Piece { left: 0, line: 0, depth: step }];
     let calls = strips.chunks(engine.strips()).zip(sums.chunks_mut(engine.strips() * engine.rows()));
     for (strips, sums) in calls {
-        T::sums(engine, Block { left, step, strips, panel, pieces: &pieces, keep: false }, sums);
+        T::sums(engine, Block { left, step, strips, panel, pieces: &pieces, keep }, sums);
     }
 }
 
 vectorised! {
-    /// Shifted exponentials of one row of scores, zero beyond `visible`, and their sum.
-    fn weigh(scores: &[Row<f32>], first: usize, stride: usize, visible: usize, row: &mut [f32]) -> f32 {
-        let mut lanes = [f32::NEG_INFINITY; WIDTH];
+    /// Exponentials of one row of scores less the largest so far, zero beyond `visible`; their sum, and what earlier
+    /// shares are multiplied with now that there may be a larger score.
+    ///
+    /// # Source
+    /// The running maximum of Milakov & Gimelshein 2018 (arXiv 1805.02867) algorithm 3.
+    fn weigh(
+        scores: &[Row<f32>],
+        place: (usize, usize),
+        visible: usize,
+        largest: &mut f32,
+        row: &mut [f32]
+    ) -> (f32, f32) {
+        let (first, stride) = place;
+        let mut lanes = [*largest; WIDTH];
         for (panel, values) in row.chunks_exact_mut(WIDTH).enumerate() {
             values.copy_from_slice(&scores[first + panel * stride].0);
             let left = visible.saturating_sub(panel * WIDTH).min(WIDTH);
@@ -376,15 +416,15 @@ vectorised! {
                 *lane = if *value > *lane { *value } else { *lane };
             }
         }
-        let largest = lanes.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let before = std::mem::replace(largest, lanes.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let mut sums = [0f32; WIDTH];
         for values in row.chunks_exact_mut(WIDTH) {
             for (sum, value) in sums.iter_mut().zip(values) {
-                *value = exp(*value - largest);
+                *value = exp(*value - *largest);
                 *sum += *value;
             }
         }
-        sums.iter().sum()
+        (sums.iter().sum(), exp(before - *largest))
     }
 }
 
@@ -408,6 +448,8 @@ mod tests {
                 (77, 77, 24, true),
                 (1, 1, 24, true),
                 (65, 33, 120, false),
+                (30, 1100, 24, false),
+                (600, 600, 24, true),
             ] {
                 let shape = |rows| (2, rows, width);
                 let (q, k, v) = (wave(shape(length), 0)?, wave(shape(seen), 5)?, wave(shape(seen), 9)?);

@@ -1,5 +1,7 @@
 //! Group normalisation, channels-last, with SiLU fused where it follows.
 
+use std::mem::MaybeUninit;
+
 use candle_core::{CpuStorage, CustomOp3, D, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -68,13 +70,19 @@ impl CustomOp3 for GroupNorm {
             candle_core::bail!("group_norm: {channels} channels, {} groups", self.groups)
         }
         let image = x.len() / batch;
-        let mut y = vec![0f32; x.len()];
-        for (y, picture) in y.chunks_exact_mut(image).zip(x.chunks_exact(image)) {
+        let mut y = Vec::with_capacity(x.len());
+        let spare = &mut y.spare_capacity_mut()[..x.len()];
+        for (y, picture) in spare.chunks_exact_mut(image).zip(x.chunks_exact(image)) {
             let (factors, summands) = self.affine(picture, weight, bias);
             let run = if self.silu { scale_silu } else { scale };
             y.par_chunks_mut(CHUNK * channels)
                 .zip(picture.par_chunks(CHUNK * channels))
                 .for_each(|(y, pixels)| run(y, pixels, &factors, &summands));
+        }
+        #[expect(unsafe_code, reason = "the output is written before it has a length")]
+        // SAFETY: the chunks of the pictures cover every element, and each is written.
+        unsafe {
+            y.set_len(x.len());
         }
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }
@@ -135,11 +143,11 @@ vectorised! {
 
 vectorised! {
     /// y = x·factor + summand for every channel of every pixel.
-    fn scale(y: &mut [f32], pixels: &[f32], factors: &[f32], summands: &[f32]) {
+    fn scale(y: &mut [MaybeUninit<f32>], pixels: &[f32], factors: &[f32], summands: &[f32]) {
         let channels = factors.len();
         for (y, pixel) in y.chunks_exact_mut(channels).zip(pixels.chunks_exact(channels)) {
             for (((y, x), factor), summand) in y.iter_mut().zip(pixel).zip(factors).zip(summands) {
-                *y = x * factor + summand;
+                y.write(x * factor + summand);
             }
         }
     }
@@ -147,11 +155,11 @@ vectorised! {
 
 vectorised! {
     /// The same, through SiLU.
-    fn scale_silu(y: &mut [f32], pixels: &[f32], factors: &[f32], summands: &[f32]) {
+    fn scale_silu(y: &mut [MaybeUninit<f32>], pixels: &[f32], factors: &[f32], summands: &[f32]) {
         let channels = factors.len();
         for (y, pixel) in y.chunks_exact_mut(channels).zip(pixels.chunks_exact(channels)) {
             for (((y, x), factor), summand) in y.iter_mut().zip(pixel).zip(factors).zip(summands) {
-                *y = silu(x * factor + summand);
+                y.write(silu(x * factor + summand));
             }
         }
     }

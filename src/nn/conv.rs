@@ -32,7 +32,7 @@ impl Conv2d {
         bias: Option<&Tensor>,
     ) -> Result<Self> {
         let weight = vb.get((output, input, window.size, window.size), "weight")?;
-        Ok(Self { weight: Weight::new(&weight, bias, precision(vb))?, window })
+        Ok(Self { weight: Weight::filters(&weight, bias, precision(vb), window)?, window })
     }
 
     /// # Shapes

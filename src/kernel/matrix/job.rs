@@ -171,11 +171,11 @@ vectorised! {
 }
 
 /// What is the same for all tasks.
-struct Pass<'a> {
-    engine: Engine,
-    step: usize,
-    pieces: &'a [Piece],
-    finisher: &'a Finisher<'a>,
+pub(super) struct Pass<'a> {
+    pub(super) engine: Engine,
+    pub(super) step: usize,
+    pub(super) pieces: &'a [Piece],
+    pub(super) finisher: &'a Finisher<'a>,
 }
 
 impl Pass<'_> {
@@ -204,7 +204,13 @@ impl Pass<'_> {
     }
 
     /// The sums of all strips of a band with one panel, part by part of the inner dimension.
-    fn sums<T: Number>(&self, left: &[T], strips: &[Strip], panel: &[Row<T::Line>], sums: &mut [Row<f32>]) {
+    pub(super) fn sums<T: Number>(
+        &self,
+        left: &[T],
+        strips: &[Strip],
+        panel: &[Row<T::Line>],
+        sums: &mut [Row<f32>],
+    ) {
         let Self { engine, step, pieces, .. } = *self;
         let mut from = 0;
         while from < pieces.len() {

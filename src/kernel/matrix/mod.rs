@@ -2,7 +2,7 @@
 //!
 //! y = finish(x·Wᵀ + bias). The weight is packed once at load ([`Weight`]); `band` lays a part of the picture so that
 //! a convolution reads like a product; `cpu` names the instruction sets (`amx`, `avx512`, `avx2`, `portable`), `job`
-//! cuts the work for the threads, `finish` writes. `reference` is the same in plain candle.
+//! cuts the work for the threads, `winograd` spares multiplications of 3x3, `finish` writes. `reference` is the same in plain candle.
 
 mod band;
 pub mod cpu;
@@ -12,6 +12,7 @@ mod portable;
 mod reference;
 mod weight;
 mod window;
+mod winograd;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -112,7 +113,7 @@ fn conv2d_seen(
     }
     match &*weight.store {
         Store::Plain { weight, bias } => reference::conv2d(x, seen, (weight, bias), sizes, window, finish),
-        Store::F32(_) => run(Engine::best(false), x, seen, weight, window, finish),
+        Store::F32(_) | Store::Places(_) => run(Engine::best(false), x, seen, weight, window, finish),
         Store::Bf16(_) => run(Engine::best(true), x, seen, weight, window, finish),
     }
 }
@@ -184,6 +185,12 @@ fn run(
             Store::F32(panels) => job::exact(engine, &picture, images, panels, &finisher(&panels.bias)),
             Store::Bf16(panels) => {
                 job::rounded(engine, &picture, images, panels, weight.sizes, &finisher(&panels.bias));
+            }
+            Store::Places(panels) if window == Window::same(3) => {
+                winograd::product(engine, &picture, images, panels, &finisher(&panels.bias));
+            }
+            Store::Places(_) => {
+                candle_core::bail!("a weight packed for {:?} under {window:?}", Window::same(3))
             }
             Store::Plain { .. } => candle_core::bail!("a plain weight runs on no engine"),
         }

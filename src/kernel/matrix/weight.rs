@@ -12,9 +12,15 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::cpu::WIDTH;
+use super::window::Window;
+use super::winograd::{self, PLACES};
 
 /// Inner elements that one AMX tile takes; a stretch of bf16 is padded with zeros to a multiple.
 pub(in crate::kernel) const BLOCK: usize = 32;
+
+/// Channels in times channels out up to which 3x3 filters are kept at 16 places: beyond, pictures are so small that
+/// reading 16 numbers for 9 costs more than the multiplications it spares.
+const PLACED: usize = 960 * 640;
 
 /// How a product is computed on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +55,16 @@ pub(super) struct Sizes {
     /// Whether the columns are values and their gates.
     pub(super) gated: bool,
     pub(super) precision: Precision,
+    /// Whether 3x3 filters stand at their 16 places.
+    pub(super) places: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Store {
     F32(Panels<f32>),
     Bf16(Panels<[bf16; 2]>),
+    /// Filters of 3x3 at their 16 places ([`winograd`]), `[P][16][I]` rows.
+    Places(Panels<f32>),
     /// For other devices and for the oracle.
     Plain {
         weight: Tensor, /* [O, I, K, K] */
@@ -117,12 +127,22 @@ impl Weight {
     ///
     /// On a device other than the CPU, or after [`use_reference`](super::super::use_reference), the tensors are kept.
     pub fn new(weight: &Tensor, bias: Option<&Tensor>, precision: Precision) -> Result<Self> {
-        Self::of(weight, bias, precision, false)
+        Self::of(weight, bias, precision, false, None)
     }
 
-    /// The same for `Finish::Geglu`: the first half of the rows are values, the second their gates.
+    /// Filters that only this window will ask: those of 3x3 are packed for fewer multiplications where that is faster.
+    pub fn filters(
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        precision: Precision,
+        window: Window,
+    ) -> Result<Self> {
+        Self::of(weight, bias, precision, false, Some(window))
+    }
+
+    /// The same as [`Self::new`] for `Finish::Geglu`: the first half of the rows are values, the second their gates.
     pub fn gated(weight: &Tensor, bias: Option<&Tensor>, precision: Precision) -> Result<Self> {
-        Self::of(weight, bias, precision, true)
+        Self::of(weight, bias, precision, true, None)
     }
 
     /// Channels of the result.
@@ -130,7 +150,13 @@ impl Weight {
         if self.sizes.gated { self.sizes.output / 2 } else { self.sizes.output }
     }
 
-    fn of(weight: &Tensor, bias: Option<&Tensor>, precision: Precision, gated: bool) -> Result<Self> {
+    fn of(
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        precision: Precision,
+        gated: bool,
+        window: Option<Window>,
+    ) -> Result<Self> {
         let (output, input, side) = match *weight.dims() {
             [output, input] => (output, input, 1),
             [output, input, rows, columns] if rows == columns => (output, input, rows),
@@ -139,7 +165,12 @@ impl Weight {
         if gated && !output.is_multiple_of(2) || bias.is_some_and(|bias| bias.dims() != [output]) {
             candle_core::bail!("a weight of {:?} with a bias of {:?}", weight.dims(), bias.map(Tensor::dims))
         }
-        let sizes = Sizes { input, output, side, gated, precision };
+        let places = window == Some(Window::same(3))
+            && precision == Precision::Exact
+            && input.is_multiple_of(winograd::LANES)
+            && output >= WIDTH
+            && input * output <= PLACED;
+        let sizes = Sizes { input, output, side, gated, precision, places };
         let store = if weight.device().is_cpu() && !super::super::is_reference() {
             pack(&weight.contiguous()?, bias, sizes)?
         } else {
@@ -203,8 +234,28 @@ fn panels<T: Copy + Sync>(
 ) -> Store {
     let stretch = sizes.stretch();
     match sizes.precision {
+        Precision::Exact if sizes.places => {
+            let input = sizes.input;
+            let rows = fill(sizes, PLACES * input, |rows, sources| {
+                for channel in 0..input {
+                    let mut lines = [Row([0.0; WIDTH]); PLACES];
+                    for (column, source) in sources.iter().enumerate() {
+                        let Some(source) = source else { continue };
+                        let filter = &values[source + channel * 9..][..9];
+                        let places =
+                            winograd::transform_filter(std::array::from_fn(|tap| exact(filter[tap])));
+                        lines.iter_mut().zip(places).for_each(|(line, place)| line.0[column] = place);
+                    }
+                    lines
+                        .into_iter()
+                        .enumerate()
+                        .for_each(|(place, line)| _ = rows[place * input + channel].write(line));
+                }
+            });
+            Store::Places(Panels { rows, bias })
+        }
         Precision::Exact => {
-            let rows = fill(sizes, stretch, |rows, sources| {
+            let rows = fill(sizes, sizes.side * stretch, |rows, sources| {
                 for_each_tap(sizes, |ky, d, at| {
                     let row = rows[ky * stretch + d].write(Row([0.0; WIDTH]));
                     for (value, source) in row.0.iter_mut().zip(sources) {
@@ -216,7 +267,7 @@ fn panels<T: Copy + Sync>(
         }
         Precision::Bf16 => {
             let lines = sizes.padded_stretch() / 2;
-            let rows = fill(sizes, lines, |rows, sources| {
+            let rows = fill(sizes, sizes.side * lines, |rows, sources| {
                 let mut panel = vec![Row([[bf16::ZERO; 2]; WIDTH]); rows.len()];
                 for_each_tap(sizes, |ky, d, at| {
                     let row = &mut panel[ky * lines + d / 2];
@@ -249,17 +300,17 @@ fn for_each_tap(sizes: Sizes, mut visit: impl FnMut(usize, usize, usize)) {
 
 /// Packs every panel by a task of its own, each into memory that nobody has touched before.
 ///
-/// `pack` is given the panel's rows, `lines` for each kernel row, and where the filter of each column begins.
+/// `pack` is given the panel's rows, `lines` of them, and where the filter of each column begins.
 fn fill<T: Copy + Send>(
     sizes: Sizes,
     lines: usize,
     pack: impl Fn(&mut [MaybeUninit<Row<T>>], &[Option<usize>; WIDTH]) + Sync,
 ) -> Vec<Row<T>> {
-    let count = sizes.panels() * sizes.side * lines;
+    let count = sizes.panels() * lines;
     let filter = sizes.input * sizes.side * sizes.side;
     let mut rows = Vec::with_capacity(count);
     let spare = &mut rows.spare_capacity_mut()[..count];
-    spare.par_chunks_exact_mut((sizes.side * lines).max(1)).enumerate().for_each(|(panel, rows)| {
+    spare.par_chunks_exact_mut(lines.max(1)).enumerate().for_each(|(panel, rows)| {
         let source = |column| sizes.source(panel * WIDTH + column).map(|row| row * filter);
         pack(rows, &std::array::from_fn(source));
     });
