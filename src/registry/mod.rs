@@ -2,12 +2,15 @@
 
 mod catalogue;
 mod entry;
+mod pulled;
 mod scan;
+mod shelf;
 mod survey;
 
 pub use catalogue::{Catalogue, Listed};
 pub use entry::{Entry, check_name};
 pub use scan::{Layout, Sighting, layout, scan};
+pub use shelf::{Licence, Offer, Recorded, Terms, offer, offers, terms, wanted};
 pub use survey::{Survey, survey};
 
 use std::fs;
@@ -17,7 +20,11 @@ use serde_json::{Map, Value, json};
 
 use crate::artifact::Existing;
 use crate::error::{Code, Error, Result};
+use crate::fetch::{MANIFEST, discard};
 use crate::weights::{Inventory, Weights, sha256};
+
+/// What makes a folder a model in diffusers' layout.
+const INDEX: &str = "model_index.json";
 
 /// Models installed below one folder: folders in diffusers' layout, `.safetensors` files, and entries that point to
 /// models elsewhere.
@@ -49,7 +56,8 @@ impl Registry {
                 let path = entry.path();
                 let name = entry.file_name().into_string().ok()?;
                 if path.is_dir() {
-                    return path.join("model_index.json").is_file().then_some(name);
+                    let whole = [INDEX, MANIFEST].iter().any(|file| path.join(file).is_file());
+                    return whole.then_some(name);
                 }
                 let stem = name.strip_suffix(".safetensors").or_else(|| name.strip_suffix(".json"));
                 stem.map(str::to_owned)
@@ -90,7 +98,7 @@ impl Registry {
             let folder = self.models.join(model);
             let file = self.models.join(format!("{model}.safetensors"));
             if folder.is_dir() {
-                return Ok(Place { path: folder, entry: None });
+                return Ok(Place { path: pulled::inside(folder)?, entry: None });
             }
             if file.is_file() {
                 return Ok(Place { path: file, entry: None });
@@ -102,6 +110,12 @@ impl Registry {
                     .hint(format!("import it again, or `latentia rm {model}`")));
             }
             return Ok(Place { path: entry.path.clone(), entry: Some(entry) });
+        }
+        if let Some(name) = pulled::named(&self.models, model) {
+            return self.place(&name);
+        }
+        if let Some(error) = pulled::remedy(model) {
+            return Err(error);
         }
         let names = self.names();
         let installed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -170,6 +184,10 @@ impl Registry {
     pub fn remove(&self, name: &str, files: bool) -> Result<Vec<PathBuf>> {
         check_name(name)?;
         if !self.names().iter().any(|known| known == name) {
+            // What a pull has begun and not ended is no model, but it takes room.
+            if let Some(waiting) = discard(&self.models, name)? {
+                return Ok(vec![waiting]);
+            }
             return Err(Error {
                 param: Some("name".into()),
                 ..Error::new(Code::ModelNotFound, format!("no model `{name}` is installed"))
@@ -184,7 +202,7 @@ impl Registry {
             )
             .hint("say --yes to delete them"));
         }
-        let mut removed = Vec::new();
+        let mut removed: Vec<PathBuf> = discard(&self.models, name)?.into_iter().collect();
         // A link is forgotten, never followed.
         if folder.symlink_metadata().is_ok_and(|data| data.is_dir()) {
             fs::remove_dir_all(&folder).map_err(failed)?;
@@ -209,6 +227,9 @@ impl Registry {
     /// # Errors
     /// `weights_corrupt` naming the file that has changed; what is wrong with the files.
     pub fn verify(&self, name: &str, full: bool) -> Result<Value> {
+        if let Some(files) = pulled::verify(&self.models.join(name), full)? {
+            return Ok(json!({ "model": name, "files": files, "recorded": false }));
+        }
         let Place { path, entry } = self.place(name)?;
         let told = entry.as_ref().map(|entry| Value::Object(entry.told.clone()));
         let config = entry.as_ref().and_then(|entry| entry.config.as_deref());

@@ -324,11 +324,10 @@ fn of_pipeline(folder: &Path) -> Result<(Finding, Vec<PathBuf>)> {
     Ok((finding, files))
 }
 
-/// Components that are settings and words, not weights.
+/// Components that are settings and words, or that judge finished pictures: nothing that drawing needs.
 fn weightless(name: &str) -> bool {
-    ["scheduler", "tokenizer", "feature_extractor", "image_processor", "processor", "watermarker"]
-        .iter()
-        .any(|kind| name.contains(kind))
+    let kinds = ["scheduler", "tokenizer", "feature_extractor", "processor", "watermarker", "safety_checker"];
+    kinds.iter().any(|kind| name.contains(kind))
 }
 
 /// Takes the facts of one component into the whole.

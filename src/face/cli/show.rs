@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{answer, registry, spoken_bytes};
 use crate::error::Result;
 use crate::family::known::{Finding, spoken};
+use crate::registry::terms;
 
 /// The arguments of `latentia show`.
 #[derive(Debug, Args)]
@@ -27,6 +28,9 @@ pub(super) fn run(arguments: &Show) -> Result<()> {
     let mut value = json!(survey.finding);
     value["path"] = json!(survey.path);
     value["files"] = json!(survey.files);
+    let finding = &survey.finding;
+    let variant = finding.variant.as_deref().unwrap_or_default();
+    value["terms"] = json!(finding.family.as_deref().and_then(|family| terms(family, variant)));
     answer(arguments.json, &value, &lines(&survey.finding, &value))
 }
 
@@ -52,7 +56,9 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
     row("size", finding.size.map_or(String::new(), |[width, height]| format!("{width}x{height}")));
     if let Some(profile) = finding.profile {
         row("sides", format!("multiples of {}", profile.multiple));
-        row("licence", value["profile"]["licence"].as_str().unwrap_or_default().to_owned());
+        let text = |key: &str| value["terms"][key].as_str().unwrap_or_default().to_owned();
+        let checked = if value["terms"]["checked"] == false { " (not checked)" } else { "" };
+        row("licence", format!("{}{checked}", text("licence")));
     }
     if !finding.tasks.is_empty() {
         row("runs here", if finding.runs { "yes" } else { "no" }.into());
