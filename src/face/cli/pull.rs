@@ -33,7 +33,7 @@ pub(super) struct Pull {
     /// Asks nothing.
     #[arg(short, long)]
     yes: bool,
-    /// Shows no progress.
+    /// Shows neither plan nor progress, and asks nothing.
     #[arg(short, long)]
     quiet: bool,
     /// Prints one JSON object.
@@ -55,10 +55,9 @@ pub(super) fn run(arguments: &Pull) -> Result<()> {
     let plan = fetch::plan(&hub, &wanted, &mut watch(&cancel, &mut fetching))?;
     let offer = offer(&wanted.repository);
     let licence = class(&plan, offer);
-    if !arguments.quiet {
-        for line in lines(&plan, name, licence, offer) {
-            let _ = writeln!(stderr(), "{line}");
-        }
+    let lines = lines(&plan, name, licence, offer);
+    if !arguments.quiet && !arguments.dry_run {
+        let _ = writeln!(stderr(), "{}", lines.join("\n"));
     }
     let mut value = json!({
         "model": name,
@@ -74,7 +73,7 @@ pub(super) fn run(arguments: &Pull) -> Result<()> {
         "dry_run": arguments.dry_run,
     });
     if arguments.dry_run {
-        return answer(arguments.json, &value, &[]);
+        return answer(arguments.json, &value, &lines);
     }
     if !arguments.yes && !arguments.quiet && stdin().is_terminal() && stderr().is_terminal() {
         ask(&plan)?;

@@ -163,6 +163,37 @@ fn a_pull_brings_what_a_model_needs_and_it_draws() {
     assert!(installed(home.path()).is_empty() && !place.exists());
 }
 
+#[test]
+fn a_newer_commit_takes_the_place_of_the_older_and_shares_what_is_the_same() {
+    const NEWER: &str = "cccccccccccccccccccccccccccccccccccccccc";
+    let home = home();
+    let index = File::small("model.safetensors.index.json", r#"{"weight_map":{}}"#);
+    let shard = |number: usize, byte: u8| {
+        File::large(&format!("model-0000{number}-of-00002.safetensors"), vec![byte; 50_000])
+    };
+    let hub = serve(&[index.clone(), shard(1, 1), shard(2, 2)]);
+    ok(&pull(home.path(), &hub, &["org/tiny"]).output().expect("runs"));
+    let files = vec![index, shard(1, 1), shard(2, 3)];
+    let own = files.clone();
+    let newer = Server::start(move |asked| {
+        let mut answer = good(&own, &Asked { path: asked.path.replace(NEWER, COMMIT), ..asked.clone() });
+        answer.headers.iter_mut().for_each(|(_, value)| *value = value.replace(COMMIT, NEWER));
+        if asked.path.starts_with("/api/") {
+            answer.body = String::from_utf8_lossy(&answer.body).replace(COMMIT, NEWER).into_bytes();
+        }
+        answer
+    });
+    let pulled = ok(&pull(home.path(), &newer, &["org/tiny"]).output().expect("runs"));
+    assert_eq!(pulled["commit"], NEWER);
+    assert_eq!(pulled["fetched_bytes"].as_u64(), Some(50_000 + files[0].bytes.len() as u64));
+    for file in &files {
+        let here = fs::read(home.path().join("models/tiny").join(&file.path)).expect("read");
+        assert_eq!(here, file.bytes, "{}", file.path);
+    }
+    let verified = latentia(home.path()).args(["verify", "tiny", "--full"]).output().expect("runs");
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
 /// A repository of one large file, sent slowly.
 fn slow(bytes: usize, pace: usize) -> (Vec<File>, Server) {
     let data: Vec<u8> = (0..bytes).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
