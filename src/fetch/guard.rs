@@ -1,8 +1,9 @@
 //! Where a request may lead: the hub itself, or another public host over TLS.
 //!
 //! A hub sends its clients elsewhere for large files, and whoever writes that address could send us to a service of
-//! this machine or of the network it stands in. So a redirect leads to the hub's own origin, or to `https` at an address
-//! that is public; names are looked up first, and only public answers are connected to.
+//! this machine or of the network it stands in. So a redirect leads to the hub's own origin, or to `https` at an
+//! address that is public; names are looked up first, and only public answers are connected to. Behind a proxy the
+//! proxy looks names up, and its owner decides.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,7 +1,7 @@
 //! What a hub says of a repository: revision, licence, gate, and every file with its size and digest.
 //!
-//! All of it is a stranger's word. A name is taken apart before it can become a path, a digest is hexadecimal or none, a
-//! size is one that a file can have.
+//! All of it is a stranger's word. A name is taken apart before it can become a path, a digest is hexadecimal or none,
+//! a size is one that a file can have.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

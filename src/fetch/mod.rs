@@ -1,7 +1,7 @@
 //! The only room with a telephone: which files a model needs, and how they get here whole.
 //!
-//! [`plan()`] asks and chooses, [`pull()`] brings. A model has its final name only once every file was hashed; until then its
-//! files wait in a folder that nobody takes for a model, and the next pull goes on there.
+//! [`plan()`] asks and chooses, [`pull()`] brings. A model has its final name only once every file was hashed; until
+//! then its files wait in a folder that nobody takes for a model, and the next pull goes on there.
 
 mod choice;
 mod form;
