@@ -8,7 +8,7 @@ mod parts;
 pub use contract::{
     Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Task, Variant,
 };
-pub use parts::Parts;
+pub use parts::{Parts, Told};
 
 use crate::error::{Code, Error, Result};
 

@@ -3,31 +3,59 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use super::contract::{Evidence, Fact};
 use crate::error::{Code, Error, Result};
 use crate::weights::{Config, Embedded, Folder, Single, Weights};
 
 /// The components of one model.
 #[derive(Debug, Clone)]
-pub enum Parts {
+pub struct Parts {
+    layout: Layout,
+    /// Files whose parts stand in place of the model's own, or where it has none; the last wins.
+    others: Vec<Single>,
+    told: Told,
+}
+
+/// How the files lie.
+#[derive(Debug, Clone)]
+enum Layout {
     /// A folder in diffusers' layout, on disk or in the binary.
     Folder(Folder),
-    /// One file in the layout of CompVis and Stability, with a folder of configs where shapes cannot tell.
-    Single {
-        /// The file.
-        file: Box<Single>,
-        /// `model_index.json` and the components' configs; weights there are not read.
-        configs: Option<Folder>,
-    },
-    /// Configs alone, with weights made by a formula: benches and tests at any size.
-    Synthetic {
-        /// `model_index.json` and the components' configs.
-        configs: Folder,
-        /// What the weights follow from.
-        seed: u64,
-    },
+    /// One file in the layout of its authors, with a folder of configs where shapes cannot tell; weights there are
+    /// not read.
+    Single(Box<Single>, Option<Folder>),
+    /// Configs alone, with weights that follow from a seed: benches and tests at any size.
+    Synthetic(Folder, u64),
+}
+
+/// What is known of a model beyond its tensors and configs: the user's word, or a note that came with the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// What the network's output means: `epsilon`, `v` or `sample`.
+    pub prediction: Option<Fact<String>>,
+    /// Width and height when none is asked for.
+    pub size: Option<Fact<[usize; 2]>>,
+}
+
+impl Told {
+    /// The prediction, if it is the user's word or that of the makers' own config: no tensor is asked then.
+    pub fn sure_prediction(&self) -> Option<&Fact<String>> {
+        let is_sure = |fact: &&Fact<String>| matches!(fact.because, Evidence::User(_) | Evidence::Config(_));
+        self.prediction.as_ref().filter(is_sure)
+    }
+}
+
+impl From<Folder> for Parts {
+    fn from(folder: Folder) -> Self {
+        Self::of(Layout::Folder(folder))
+    }
 }
 
 impl Parts {
+    fn of(layout: Layout) -> Self {
+        Self { layout, others: Vec::new(), told: Told::default() }
+    }
+
     /// Opens a folder or a file, headers and configs only.
     ///
     /// For a file, `config` is a folder of configs; without it, a folder beside the file that has its name without
@@ -41,7 +69,7 @@ impl Parts {
                 return Err(Error::argument("config", "a model folder brings its own configs")
                     .hint("give --config with a single file only"));
             }
-            return Ok(Self::Folder(Folder::open(path)?));
+            return Ok(Folder::open(path)?.into());
         }
         let file = Box::new(Single::open(path)?);
         let beside = path.with_extension("");
@@ -50,7 +78,7 @@ impl Parts {
             None if beside.join("model_index.json").is_file() => Some(Folder::open(&beside)?),
             None => None,
         };
-        Ok(Self::Single { file, configs })
+        Ok(Self::of(Layout::Single(file, configs)))
     }
 
     /// Opens the files that are part of the binary.
@@ -58,20 +86,39 @@ impl Parts {
     /// # Errors
     /// What [`Folder::embedded`] says.
     pub fn embedded(files: Embedded) -> Result<Self> {
-        Ok(Self::Folder(Folder::embedded(files)?))
+        Ok(Folder::embedded(files)?.into())
     }
 
     /// Configs whose weights are made by a formula.
     pub fn synthetic(configs: Folder, seed: u64) -> Self {
-        Self::Synthetic { configs, seed }
+        Self::of(Layout::Synthetic(configs, seed))
+    }
+
+    /// The same with the parts of another file in place of its own, or where it has none.
+    ///
+    /// # Errors
+    /// What [`Single::open`] says.
+    pub fn with(mut self, file: &Path) -> Result<Self> {
+        self.others.push(Single::open(file)?);
+        Ok(self)
+    }
+
+    /// The same with what was said of it.
+    #[must_use]
+    pub fn told(self, told: Told) -> Self {
+        Self { told, ..self }
+    }
+
+    /// What was said of it.
+    pub fn what_is_told(&self) -> &Told {
+        &self.told
     }
 
     /// The folder where configs stand, if there is one.
     pub fn configs(&self) -> Option<&Folder> {
-        match self {
-            Self::Folder(folder) => Some(folder),
-            Self::Single { configs, .. } => configs.as_ref(),
-            Self::Synthetic { configs, .. } => Some(configs),
+        match &self.layout {
+            Layout::Folder(folder) | Layout::Synthetic(folder, _) => Some(folder),
+            Layout::Single(_, configs) => configs.as_ref(),
         }
     }
 
@@ -80,10 +127,15 @@ impl Parts {
     /// # Errors
     /// `model_not_downloaded` if the component is not there.
     pub fn weights(&self, component: &str) -> Result<Weights> {
-        match self {
-            Self::Folder(folder) => folder.weights(component),
-            Self::Synthetic { seed, .. } => Ok(Weights::synthetic(*seed, [])),
-            Self::Single { file, .. } => match component {
+        // Whole models are named for their encoders and autoencoders too; their denoiser is not meant.
+        let others = self.others.iter().rev().filter(|_| component != "unet");
+        if let Some(weights) = others.into_iter().find_map(|file| file.component(component)) {
+            return Ok(weights.clone());
+        }
+        match &self.layout {
+            Layout::Folder(folder) => folder.weights(component),
+            Layout::Synthetic(_, seed) => Ok(Weights::synthetic(*seed, [])),
+            Layout::Single(file, _) => match component {
                 "unet" => file.unet(),
                 "vae" => file.vae(),
                 "text_encoder" => file.text_encoder(),
@@ -118,11 +170,11 @@ impl Parts {
 
     /// What to call the files in a message.
     pub fn describe(&self) -> String {
-        match self {
-            Self::Folder(folder) | Self::Synthetic { configs: folder, .. } => {
+        match &self.layout {
+            Layout::Folder(folder) | Layout::Synthetic(folder, _) => {
                 format!("a folder of class `{}`", folder.class())
             }
-            Self::Single { file, .. } => format!("`{}`", file.weights().label()),
+            Layout::Single(file, _) => format!("`{}`", file.weights().label()),
         }
     }
 
@@ -131,7 +183,7 @@ impl Parts {
     /// # Errors
     /// What [`Self::weights`] says.
     pub fn digests(&self, components: &[&str]) -> Result<Vec<(String, String)>> {
-        if let Self::Single { file, .. } = self {
+        if let (Layout::Single(file, _), []) = (&self.layout, self.others.as_slice()) {
             return Ok(vec![("model".into(), file.weights().digest().into())]);
         }
         let digest = |name: &&str| Ok((String::from(*name), self.weights(name)?.digest().to_owned()));

@@ -53,6 +53,9 @@ pub(crate) fn has_avx512() -> bool {
         && is_x86_feature_detected!("fma")
 }
 
+/// 1.5·2²³: adding it rounds to a whole number.
+const SHIFT: f32 = 12_582_912.0;
+
 /// eˣ to within two units of the last place; 0 far below, infinity above 88.7, NaN for NaN.
 ///
 /// Splits x = n·ln 2 + r with |r| ≤ ½ ln 2, takes e^r by its Taylor polynomial of degree 7 and scales by 2ⁿ through the
@@ -62,7 +65,6 @@ pub(crate) fn has_avx512() -> bool {
 /// Muller, Elementary Functions, 3rd edition, section 11.2 (argument reduction with ln 2 in two parts).
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    const SHIFT: f32 = 12_582_912.0; // 1.5·2²³: adding it rounds to a whole number
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let clamped = x.clamp(-104.0, 89.0);
@@ -77,9 +79,12 @@ pub(crate) fn exp(x: f32) -> f32 {
 }
 
 /// 2ⁿ for whole n from -126 to 127.
+///
+/// `n + SHIFT` holds n in its lowest bits, whence it moves to the exponent. No conversion and no checked addition:
+/// either would keep the loop around it from becoming vectors.
 #[inline(always)]
 fn two_to(n: f32) -> f32 {
-    f32::from_bits(((n as i32 + 127) << 23) as u32)
+    f32::from_bits(((n + SHIFT).to_bits() << 23).wrapping_add(1f32.to_bits()))
 }
 
 /// x·σ(x).

@@ -35,7 +35,7 @@ pub fn activation_dtype(vb: &VarBuilder) -> DType {
 
 /// Whether this processor multiplies bf16 faster than f32.
 pub fn multiplies_bf16() -> bool {
-    Engine::available().iter().any(|engine| engine.takes_bf16())
+    Engine::available().iter().any(|engine| engine.gains_by_bf16())
 }
 
 /// What products of this builder's matrices are computed in: bf16 weights on the CPU multiply bf16, others f32.

@@ -9,7 +9,7 @@ use super::shelf::{Licence, Offer, Terms, offers, terms};
 use super::survey::Survey;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::family::known::{Guidance, Profile, denoisers, profile};
+use crate::family::known::{Guidance, Profile, UNCHECKED, denoisers, profile};
 
 /// One model of the catalogue.
 #[derive(Debug, Clone)]
@@ -100,10 +100,13 @@ impl Catalogue {
     }
 
     /// Adds a model that is here.
-    pub fn install(&mut self, id: &str, survey: &Survey) {
+    ///
+    /// # Errors
+    /// What reading its files' headers says.
+    pub fn install(&mut self, id: &str, survey: &Survey) -> Result<()> {
         let finding = &survey.finding;
         if finding.tasks.is_empty() {
-            return;
+            return Ok(());
         }
         let number = |fact: &str| finding.says(fact).and_then(|claim| claim.value.parse().ok());
         self.models.retain(|model| model.id != id);
@@ -121,8 +124,9 @@ impl Catalogue {
             offer: None,
             size: finding.size,
             defaults: (number("steps"), number("guidance")),
-            found: json!(finding),
+            found: survey.to_json()?,
         });
+        Ok(())
     }
 
     /// Every model.
@@ -252,7 +256,7 @@ impl Listed {
         json!({
             "provider": if self.installed { "latentia" } else { "huggingface" },
             "license": licence,
-            "notes": "",
+            "notes": self.notes(),
             "downloads": downloads,
             "tasks": tasks,
             "x_latentia": {
@@ -261,9 +265,24 @@ impl Listed {
                 "gated": self.terms.as_ref().is_some_and(|terms| terms.gated),
                 "offer": self.offer,
                 "profile": self.profile,
+                "defaults_because": self.profile.map(|profile| profile.checked_with().unwrap_or(UNCHECKED)),
                 "found": self.found,
             },
         })
+    }
+
+    /// What a reader of this form would not see otherwise.
+    fn notes(&self) -> String {
+        let Some(profile) = self.profile else { return String::new() };
+        let checked = self.terms.as_ref().is_some_and(|terms| terms.checked);
+        let mut unchecked = if checked { Vec::new() } else { vec!["licence", "gate"] };
+        if profile.steps > 0 && profile.checked_with().is_none() {
+            unchecked.push("default steps and guidance");
+        }
+        if unchecked.is_empty() {
+            return String::new();
+        }
+        format!("{}: {UNCHECKED} with the makers' page", unchecked.join(", "))
     }
 
     /// What a task's arguments may be.

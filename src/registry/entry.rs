@@ -18,6 +18,9 @@ pub struct Entry {
     /// A folder of configs, for a file whose shapes cannot tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
+    /// Files with parts that it lacks, or in place of its own; other models may point to them too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PathBuf>,
     /// What the user says of it, against what was found: `family`, `variant`, `prediction`, `size`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub told: Map<String, Value>,

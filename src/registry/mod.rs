@@ -1,7 +1,11 @@
 //! Which models are on this machine, what they are, and what they can be asked for.
 
+mod beside;
 mod catalogue;
+mod configs;
 mod entry;
+mod join;
+mod memory;
 mod pulled;
 mod scan;
 mod shelf;
@@ -9,9 +13,10 @@ mod survey;
 
 pub use catalogue::{Catalogue, Listed};
 pub use entry::{Entry, check_name};
+pub use memory::{Memory, kept_on_cpu, memory};
 pub use scan::{Layout, Sighting, layout, scan};
 pub use shelf::{Licence, Offer, Recorded, Terms, offer, offers, terms, wanted};
-pub use survey::{Survey, survey};
+pub use survey::{Given, Survey, survey};
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,14 +25,18 @@ use serde_json::{Map, Value, json};
 
 use crate::artifact::Existing;
 use crate::error::{Code, Error, Result};
+use crate::family::Parts;
 use crate::fetch::{MANIFEST, discard};
 use crate::weights::{Inventory, Weights, sha256};
 
 /// What makes a folder a model in diffusers' layout.
 const INDEX: &str = "model_index.json";
 
-/// Models installed below one folder: folders in diffusers' layout, `.safetensors` files, and entries that point to
-/// models elsewhere.
+/// How files of weights end.
+const FILES: &[&str] = &[".safetensors", ".gguf"];
+
+/// Models installed below one folder: folders in diffusers' layout, `.safetensors` and `.gguf` files, and entries that
+/// point to models elsewhere.
 #[derive(Debug, Clone)]
 pub struct Registry {
     models: PathBuf,
@@ -40,6 +49,19 @@ pub struct Place {
     pub path: PathBuf,
     /// Its entry, if it was imported.
     pub entry: Option<Entry>,
+}
+
+impl Place {
+    /// What the model was imported with, and in place of it what is given now.
+    fn given<'a>(&'a self, config: Option<&'a Path>, parts: &'a [PathBuf]) -> Given<'a> {
+        let entry = self.entry.as_ref();
+        let own = entry.map(|entry| entry.parts.as_slice()).unwrap_or_default();
+        Given {
+            config: config.or_else(|| entry?.config.as_deref()),
+            parts: if parts.is_empty() { own } else { parts },
+            facts: entry.map(|entry| &entry.told),
+        }
+    }
 }
 
 impl Registry {
@@ -59,8 +81,8 @@ impl Registry {
                     let whole = [INDEX, MANIFEST].iter().any(|file| path.join(file).is_file());
                     return whole.then_some(name);
                 }
-                let stem = name.strip_suffix(".safetensors").or_else(|| name.strip_suffix(".json"));
-                stem.map(str::to_owned)
+                let endings = FILES.iter().chain([&".json"]);
+                endings.into_iter().find_map(|ending| name.strip_suffix(ending)).map(str::to_owned)
             })
             .collect();
         names.sort_unstable();
@@ -76,14 +98,6 @@ impl Registry {
         self.place(model).map(|place| place.path)
     }
 
-    /// The folder of configs that a model was imported with.
-    pub fn config(&self, model: &str) -> Option<PathBuf> {
-        if Path::new(model).exists() {
-            return None;
-        }
-        self.place(model).ok()?.entry?.config
-    }
-
     /// A path as it is, or the place of an installed model with its entry.
     ///
     /// # Errors
@@ -96,11 +110,10 @@ impl Registry {
         let plain = path.components().count() == 1 && self.names().iter().any(|name| name == model);
         if plain {
             let folder = self.models.join(model);
-            let file = self.models.join(format!("{model}.safetensors"));
             if folder.is_dir() {
                 return Ok(Place { path: pulled::inside(folder)?, entry: None });
             }
-            if file.is_file() {
+            if let Some(file) = self.file(model) {
                 return Ok(Place { path: file, entry: None });
             }
             let entry = Entry::read(&self.entry(model))?;
@@ -129,50 +142,72 @@ impl Registry {
         .hint(format!("installed models: {installed}; without -m the embedded model draws")))
     }
 
+    /// The file of weights of this name in the models' folder, if there is one.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        let paths = FILES.iter().map(|ending| self.models.join(format!("{name}{ending}")));
+        paths.into_iter().find(|path| path.is_file())
+    }
+
     fn entry(&self, name: &str) -> PathBuf {
         self.models.join(format!("{name}.json"))
     }
 
-    /// What a path or an installed model is.
+    /// What a path or an installed model is; `config` and `parts` stand in place of what it was imported with.
     ///
     /// # Errors
     /// As [`Self::place`] and [`survey()`].
-    pub fn survey(&self, model: &str, config: Option<&Path>) -> Result<Survey> {
-        let Place { path, entry } = self.place(model)?;
-        let told = entry.as_ref().map(|entry| Value::Object(entry.told.clone()));
-        let own = entry.as_ref().and_then(|entry| entry.config.as_deref());
-        survey(&path, config.or(own), told.as_ref())
+    pub fn survey(&self, model: &str, config: Option<&Path>, parts: &[PathBuf]) -> Result<Survey> {
+        let place = self.place(model)?;
+        let mut found = survey(&place.path, &place.given(config, parts))?;
+        found.sha256 = place.entry.map(|entry| entry.sha256).unwrap_or_default();
+        Ok(found)
+    }
+
+    /// Opens a path or an installed model with all its parts, headers and configs only.
+    ///
+    /// # Errors
+    /// As [`Self::place`], [`survey()`] and [`Parts::open`].
+    pub fn open(&self, model: &str, config: Option<&Path>, parts: &[PathBuf]) -> Result<Parts> {
+        let place = self.place(model)?;
+        let given = place.given(config, parts);
+        let whole = configs::snapshot(&place.path).unwrap_or_else(|| place.path.clone());
+        let open = Parts::open(&whole, given.config)?;
+        let found = if whole.is_dir() {
+            Survey::given_with(&place.path, &given)
+        } else {
+            survey(&place.path, &given)?
+        };
+        let open = found.joined.iter().try_fold(open, |open, file| open.with(file))?;
+        Ok(open.told(found.told()))
     }
 
     /// Remembers a model where it lies; nothing is copied.
     ///
     /// # Errors
     /// `invalid_argument` for the name; `already_exists`; what is wrong with its files.
-    pub fn import(
-        &self,
-        path: &Path,
-        name: &str,
-        config: Option<&Path>,
-        told: Map<String, Value>,
-    ) -> Result<Survey> {
+    pub fn import(&self, path: &Path, name: &str, given: &Given<'_>) -> Result<Survey> {
         check_name(name)?;
         if self.names().iter().any(|known| known == name) {
             let message = format!("a model of the name `{name}` is installed already");
             return Err(Error::new(Code::AlreadyExists, message).hint("choose another with --name"));
         }
+        // Links stay: in a cache of the hub they have the names, and what they point to has none.
         let whole = |path: &Path| {
-            fs::canonicalize(path).map_err(|error| {
+            fs::metadata(path).and_then(|_| std::path::absolute(path)).map_err(|error| {
                 Error::new(Code::FileNotFound, format!("there is no `{}`", path.display())).because(error)
             })
         };
         let path = whole(path)?;
-        let config = config.map(whole).transpose()?;
-        let found = survey(&path, config.as_deref(), Some(&Value::Object(told.clone())))?;
+        let config = given.config.map(whole).transpose()?;
+        let parts = given.parts.iter().map(|part| whole(part)).collect::<Result<Vec<_>>>()?;
+        let found = survey(&path, &Given { config: config.as_deref(), parts: &parts, ..*given })?;
         let mut headers = Map::new();
         for file in &found.files {
             headers.insert(below(&path, file), header(file)?.into());
         }
-        let entry = Entry { path, config, told, headers, sha256: Map::new() };
+        let told = given.facts.cloned().unwrap_or_default();
+        let parts = found.joined.clone();
+        let entry = Entry { path, config, parts, told, headers, sha256: Map::new() };
         entry.save(&self.entry(name), Existing::Keep)?;
         Ok(found)
     }
@@ -194,8 +229,8 @@ impl Registry {
             });
         }
         let failed = |error| Error::new(Code::StoreIo, format!("`{name}` cannot be removed")).because(error);
-        let (folder, file) = (self.models.join(name), self.models.join(format!("{name}.safetensors")));
-        if (folder.is_dir() || file.is_file()) && !files {
+        let (folder, file) = (self.models.join(name), self.file(name));
+        if (folder.is_dir() || file.is_some()) && !files {
             return Err(Error::argument(
                 "yes",
                 format!("`{name}` lies here, and its files would be deleted"),
@@ -211,7 +246,7 @@ impl Registry {
             fs::remove_file(&folder).map_err(failed)?;
             removed.push(folder);
         }
-        for path in [file, self.entry(name)] {
+        for path in file.into_iter().chain([self.entry(name)]) {
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).map_err(failed)?;
                 removed.push(path);
@@ -230,11 +265,9 @@ impl Registry {
         if let Some(files) = pulled::verify(&self.models.join(name), full)? {
             return Ok(json!({ "model": name, "files": files, "recorded": false }));
         }
-        let Place { path, entry } = self.place(name)?;
-        let told = entry.as_ref().map(|entry| Value::Object(entry.told.clone()));
-        let config = entry.as_ref().and_then(|entry| entry.config.as_deref());
-        let found = survey(&path, config, told.as_ref())?;
-        let mut entry = entry;
+        let place = self.place(name)?;
+        let found = survey(&place.path, &place.given(None, &[]))?;
+        let Place { path, mut entry } = place;
         let mut files = Vec::new();
         let mut fresh = false;
         for file in &found.files {
@@ -271,13 +304,16 @@ impl Registry {
         Ok(json!({ "model": name, "files": files, "recorded": fresh }))
     }
 
-    /// Bytes that an installed model's files take, and whether they lie in the models' folder.
+    /// Files and folders that an installed model takes, each with its bytes, and whether they lie in the models'
+    /// folder. Parts that several models share come up with each of them.
     ///
     /// # Errors
     /// As [`Self::place`].
-    pub fn usage(&self, name: &str) -> Result<(u64, bool)> {
+    pub fn usage(&self, name: &str) -> Result<(Vec<(PathBuf, u64)>, bool)> {
         let Place { path, entry } = self.place(name)?;
-        Ok((scan::bytes(&path), entry.is_none()))
+        let parts = entry.iter().flat_map(|entry| entry.parts.iter().cloned());
+        let paths = std::iter::once(path).chain(parts);
+        Ok((paths.map(|path| (path.clone(), scan::bytes(&path))).collect(), entry.is_none()))
     }
 }
 
@@ -321,13 +357,15 @@ mod tests {
         std::fs::write(models.join("whole/model_index.json"), "{}").expect("written");
         std::fs::create_dir_all(models.join("empty")).expect("created");
         std::fs::write(models.join("file.safetensors"), "").expect("written");
+        std::fs::write(models.join("blocks.gguf"), "").expect("written");
         let registry = Registry::new(home.path());
-        assert_eq!(registry.names(), ["file", "whole"]);
+        assert_eq!(registry.names(), ["blocks", "file", "whole"]);
+        assert_eq!(registry.find("blocks").expect("there"), models.join("blocks.gguf"));
         assert_eq!(registry.find("whole").expect("there"), models.join("whole"));
         assert_eq!(registry.find("file").expect("there"), models.join("file.safetensors"));
         let error = registry.find("nowhere").expect_err("not there");
         assert_eq!(error.code, Code::ModelNotFound);
-        assert!(error.hint.is_some_and(|hint| hint.contains("file, whole")));
+        assert!(error.hint.is_some_and(|hint| hint.contains("blocks, file, whole")));
     }
 
     #[test]
@@ -339,6 +377,7 @@ mod tests {
         let entry = Entry {
             path: model.clone(),
             config: None,
+            parts: Vec::new(),
             told: Map::new(),
             headers: Map::new(),
             sha256: Map::new(),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::configs::is_weights;
 use super::shelf::offer;
-use super::survey::is_weights;
 use super::{INDEX, changed};
 use crate::error::{Code, Error, Result};
 use crate::fetch::{Fetched, Manifest, check_repository};

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::survey::{Survey, is_weights, survey};
+use super::configs::is_weights;
+use super::survey::{Given, Survey, survey};
 use crate::error::Error;
 
 /// How deep folders are followed, and how many things are looked at.
@@ -107,7 +108,7 @@ fn walk(folder: &Path, depth: usize, left: &mut usize, sightings: &mut Vec<Sight
 }
 
 fn sight(path: PathBuf) -> Sighting {
-    let found = survey(&path, None, None);
+    let found = survey(&path, &Given::default());
     let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
     let stem = stem.unwrap_or_default().to_string_lossy();
     let stem = stem.strip_prefix("models--").map_or(stem.to_string(), |rest| rest.replace("--", "-"));
@@ -120,7 +121,8 @@ fn is_hub(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("models--"))
 }
 
-fn children(folder: &Path) -> Vec<PathBuf> {
+/// What is in a folder, sorted; nothing if it cannot be read.
+pub(super) fn children(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.sort();

@@ -1,17 +1,31 @@
 //! From a path to what is there: headers and configs are read, tensors are not.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::error::{Code, Error, Result};
+use super::beside::read_beside;
+use super::configs::{class_of, configs, label, no_model, read_settings, snapshot, weights_of};
+use super::join::{join, take_given};
+use super::memory::memory;
+use super::shelf::{Licence, terms};
+use crate::error::{Code, Result};
 use crate::family::known::{
-    Claim, Confidence, Configs, Finding, Part, Role, identify, profile, read_class, read_name,
+    Claim, Confidence, Configs, Finding, Part, Role, UNCHECKED, identify, profile, read_class, read_name,
 };
-use crate::family::{Card, Evidence, Parts, Task, recognise};
-use crate::weights::{Weights, limits, read_json};
+use crate::family::{Card, Evidence, Fact, Parts, Task, Told, recognise};
+use crate::weights::Weights;
+
+/// What the user adds to a path.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// A folder of configs for a file whose shapes cannot tell.
+    pub config: Option<&'a Path>,
+    /// Files with parts that the model lacks, or in place of its own.
+    pub parts: &'a [PathBuf],
+    /// What the user says it is, against what is found: `family`, `variant`, `prediction`, `size`.
+    pub facts: Option<&'a Map<String, Value>>,
+}
 
 /// What a path holds.
 #[derive(Debug, Clone)]
@@ -20,21 +34,114 @@ pub struct Survey {
     pub path: PathBuf,
     /// What was found.
     pub finding: Finding,
-    /// The files of weights that were opened.
+    /// The files of weights that were opened, those of other files' parts last.
     pub files: Vec<PathBuf>,
+    /// Of these files, the ones that hold parts for a model that lies elsewhere.
+    pub joined: Vec<PathBuf>,
+    /// sha256 of the files, where somebody computed them, by file name.
+    pub sha256: Map<String, Value>,
 }
 
 impl Survey {
-    /// What a card says of a model that is open already.
-    pub fn of_card(name: &str, card: &Card) -> Self {
+    /// What a card says of a model that is open already, with its parts.
+    ///
+    /// # Errors
+    /// What is wrong with its files.
+    pub fn of_card(name: &str, card: &Card, parts: &Parts) -> Result<Self> {
         let mut finding = Finding::unknown(Role::Checkpoint);
         let because = card.variant.because.clone();
         finding.claim(Claim::new("family", card.family, because.clone(), Confidence::Certain));
         finding.claim(Claim::new("variant", card.variant.value.clone(), because, Confidence::Certain));
         take_card(&mut finding, card);
+        let mut sha256 = Map::new();
+        for (component, role) in
+            [("text_encoder", Role::TextEncoder), ("unet", Role::Denoiser), ("vae", Role::Vae)]
+        {
+            let weights = parts.weights(component)?;
+            for part in identify(weights.inventory()).parts {
+                finding.parts.push(Part { role, place: component.into(), ..part });
+            }
+            sha256.insert(component.into(), weights.digest().into());
+        }
         finding.runs = true;
         finding.settle();
-        Self { path: PathBuf::from(name), finding, files: Vec::new() }
+        Ok(Self { sha256, ..Self::of(Path::new(name), finding, Vec::new()) })
+    }
+
+    /// Of a folder, which says everything else itself: what is given with it.
+    pub(super) fn given_with(path: &Path, given: &Given<'_>) -> Self {
+        let mut finding = Finding::unknown(Role::Checkpoint);
+        claim_facts(&mut finding, given);
+        finding.settle();
+        Self { joined: given.parts.to_vec(), ..Self::of(path, finding, Vec::new()) }
+    }
+
+    fn of(path: &Path, finding: Finding, files: Vec<PathBuf>) -> Self {
+        Self { path: path.to_owned(), finding, files, joined: Vec::new(), sha256: Map::new() }
+    }
+
+    /// Everything as one object: the facts with their evidence, what the phases weigh, what the makers allow, and the
+    /// files with their digests.
+    ///
+    /// # Errors
+    /// What reading the files' headers says.
+    pub fn to_json(&self) -> Result<Value> {
+        let mut value = json!(self.finding);
+        value["path"] = json!(self.path);
+        value["memory"] = json!(memory(&self.finding));
+        let said = self.finding.says("licence").map(|claim| claim.value.clone());
+        let profile = self.finding.profile;
+        // A part has no terms of its own: they are of a model that draws.
+        let terms = profile.and_then(|_| {
+            let variant = self.finding.variant.as_deref().unwrap_or_default();
+            terms(self.finding.family.as_deref()?, variant)
+        });
+        let checked = terms.as_ref().is_some_and(|terms| terms.checked);
+        value["licence"] = json!({
+            "class": profile.map(|_| terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence)),
+            "gated": terms.map(|terms| terms.gated),
+            "because": if checked { "compared with the hub" } else { UNCHECKED },
+            "said": said,
+        });
+        if let Some(profile) = profile.filter(|profile| profile.steps > 0) {
+            let because = profile.checked_with().map(|pipeline| format!("default of diffusers' {pipeline}"));
+            value["defaults"] = json!({
+                "steps": profile.steps,
+                "guidance": profile.guidance,
+                "frames": (profile.frames[0] > 0).then_some(profile.frames),
+                "because": because.as_deref().unwrap_or(UNCHECKED),
+            });
+        }
+        let mut files = Vec::new();
+        for file in &self.files {
+            let name = super::below(&self.path, file);
+            files.push(json!({
+                "name": name,
+                "path": file,
+                "header_sha256": super::header(file)?,
+                "sha256": self.sha256.get(&name),
+            }));
+        }
+        // What is part of the binary has no files, but digests.
+        let embedded = self.sha256.iter().filter(|_| self.files.is_empty());
+        files.extend(embedded.map(|(name, digest)| json!({ "name": name, "sha256": digest })));
+        value["files"] = json!(files);
+        Ok(value)
+    }
+
+    /// What opening the model must be told: the user's word, and notes that came with a file whose tensors say less.
+    pub fn told(&self) -> Told {
+        let weighs = |claim: &&Claim| {
+            matches!(claim.because, Evidence::User(_))
+                || (self.path.is_file()
+                    && matches!(claim.because, Evidence::Config(_) | Evidence::Metadata(_)))
+        };
+        let prediction = self.finding.says("prediction").filter(weighs);
+        let size = self.finding.says("size").filter(|claim| matches!(claim.because, Evidence::User(_)));
+        Told {
+            prediction: prediction.map(|claim| Fact::new(claim.value.clone(), claim.because.clone())),
+            size: size.zip(self.finding.size).map(|(claim, size)| Fact::new(size, claim.because.clone())),
+        }
     }
 }
 
@@ -44,76 +151,93 @@ fn take_card(finding: &mut Finding, card: &Card) {
     finding.abilities.clear();
     let size = format!("{}x{}", card.size.value[0], card.size.value[1]);
     finding.claim(Claim::new("size", size, card.size.because.clone(), Confidence::Certain));
+    if finding.says("prediction").is_none() {
+        let scheduler = card.sampler.value.to_json();
+        let prediction = match scheduler["prediction_type"].as_str() {
+            Some("v_prediction") => "v",
+            other => other.unwrap_or_default(),
+        };
+        let because = card.sampler.because.clone();
+        finding.claim(Claim::new("prediction", prediction, because, Confidence::Certain));
+    }
     let (steps, guidance) = (card.steps.value.to_string(), card.guidance.value.to_string());
     finding.claim(Claim::new("steps", steps, card.steps.because.clone(), Confidence::Likely));
     finding.claim(Claim::new("guidance", guidance, card.guidance.because.clone(), Confidence::Likely));
 }
 
-/// Files that are weights, and in which we read headers.
-const WEIGHTS: &[&str] = &["safetensors", "gguf"];
-
 /// Looks at a file, a model's folder or a component's folder.
-///
-/// `config` is a folder of configs for a file whose shapes cannot tell; `told` is what the user says of the model.
 ///
 /// # Errors
 /// `file_not_found`, `model_incompatible` if the folder holds no model, and what is wrong with its files.
-pub fn survey(path: &Path, config: Option<&Path>, told: Option<&Value>) -> Result<Survey> {
-    let (mut finding, files) = if path.is_dir() {
-        let path = snapshot(path).unwrap_or_else(|| path.to_owned());
-        if path.join("model_index.json").is_file() { of_pipeline(&path)? } else { of_component(&path)? }
-    } else {
-        of_file(path, config)?
+pub fn survey(path: &Path, given: &Given<'_>) -> Result<Survey> {
+    let whole = snapshot(path).filter(|_| path.is_dir()).unwrap_or_else(|| path.to_owned());
+    let is_pipeline = whole.join("model_index.json").is_file();
+    let (mut finding, files) = match () {
+        () if is_pipeline => of_pipeline(&whole)?,
+        () if whole.is_dir() => of_component(&whole)?,
+        () => of_file(&whole, given.config)?,
     };
-    let name = label(path);
-    read_name(&mut finding, &name);
-    if let Some(told) = told.and_then(Value::as_object) {
-        for fact in ["family", "variant", "prediction", "size"] {
-            if let Some(value) = told.get(fact).and_then(Value::as_str) {
-                let because = Evidence::User(format!("said {fact} {value}"));
-                finding.claim(Claim::new(fact, value, because, Confidence::Certain));
+    read_name(&mut finding, &label(path));
+    if whole.is_file() {
+        read_beside(&mut finding, &whole);
+    }
+    claim_facts(&mut finding, given);
+    finding.settle();
+    if let (Some(family), Role::Denoiser | Role::Checkpoint) = (&finding.family, finding.role) {
+        finding.profile = profile(family, finding.variant.as_deref().unwrap_or_default());
+    }
+    let mut survey = Survey::of(path, finding, files);
+    survey.joined = if is_pipeline {
+        take_given(&mut survey.finding, given.parts)?
+    } else {
+        join(&whole, &mut survey.finding, given.parts)?
+    };
+    survey.files.extend(survey.joined.iter().cloned());
+    try_to_open(&mut survey, &whole, given.config, is_pipeline);
+    survey.finding.settle();
+    Ok(survey)
+}
+
+/// Adds the user's word.
+fn claim_facts(finding: &mut Finding, given: &Given<'_>) {
+    for fact in ["family", "variant", "prediction", "size"] {
+        if let Some(value) = given.facts.and_then(|facts| facts.get(fact)?.as_str()) {
+            let because = Evidence::User(format!("said {fact} {value}"));
+            finding.claim(Claim::new(fact, value, because, Confidence::Certain));
+        }
+    }
+}
+
+/// Whether a family of ours can open it, and what that family says of it.
+fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipeline: bool) {
+    let told = survey.told();
+    let finding = &mut survey.finding;
+    let is_whole = finding.missing.is_empty();
+    // Without configs or a word on it, recognising Stable Diffusion 2 would read a tensor, which is for loading.
+    let beside = whole.with_extension("").join("model_index.json").is_file();
+    let costs_nothing = config.is_some()
+        || beside
+        || told.sure_prediction().is_some()
+        || (finding.runs && finding.variant.as_deref() == Some("1"));
+    let is_model = matches!(finding.role, Role::Checkpoint | Role::Denoiser) && finding.family.is_some();
+    if is_pipeline || (is_model && is_whole && costs_nothing) {
+        let open = || {
+            let parts = Parts::open(whole, config.filter(|_| !is_pipeline))?;
+            let parts = survey.joined.iter().try_fold(parts, |parts, file| parts.with(file))?;
+            recognise(&parts.told(told))
+        };
+        match open() {
+            Ok(variant) => {
+                take_card(finding, variant.card());
+                finding.runs = true;
+            }
+            Err(error) => {
+                finding.runs = false;
+                finding.notes.push(format!("not runnable here yet: {error}"));
             }
         }
     }
-    finish(&mut finding);
-    Ok(Survey { path: path.to_owned(), finding, files })
-}
-
-/// The last part of a path.
-fn label(path: &Path) -> String {
-    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-}
-
-/// Settles the facts, and looks up what is known of the family.
-fn finish(finding: &mut Finding) {
-    finding.settle();
-    let Some(family) = finding.family.clone() else { return };
-    let variant = finding.variant.clone().unwrap_or_default();
-    if matches!(finding.role, Role::Denoiser | Role::Checkpoint) {
-        finding.profile = profile(&family, &variant);
-    }
-    let Some(profile) = finding.profile else { return };
-    // A folder's index names its own parts, and what it lacks is known already.
-    if finding.parts.iter().any(|part| part.role == Role::Denoiser && !part.place.contains('.'))
-        && finding.parts.len() > 1
-        && finding.role == Role::Checkpoint
-    {
-        finding.runs &= finding.missing.is_empty();
-        return;
-    }
-    let encoders: Vec<&Part> = finding.parts.iter().filter(|part| part.role == Role::TextEncoder).collect();
-    let mut missing = Vec::new();
-    for wanted in profile.encoders {
-        let here = encoders.iter().any(|part| part.variant == *wanted || part.family == *wanted);
-        if !here && encoders.len() < profile.encoders.len() {
-            missing.push(format!("text encoder {wanted}"));
-        }
-    }
-    if !profile.codec.is_empty() && !finding.parts.iter().any(|part| part.role == Role::Vae) {
-        missing.push(format!("autoencoder {}", profile.codec));
-    }
-    finding.missing.extend(missing);
-    finding.runs &= finding.missing.is_empty();
+    finding.runs &= is_whole && finding.unread.is_empty();
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
         finding.tasks.retain(|task| *task == Task::TextToImage);
@@ -125,29 +249,14 @@ fn finish(finding: &mut Finding) {
 fn of_file(path: &Path, config: Option<&Path>) -> Result<(Finding, Vec<PathBuf>)> {
     let weights = Weights::open(path)?;
     let mut finding = identify(weights.inventory());
+    finding.lies_in(path);
     let beside = path.with_extension("");
     let beside = beside.join("model_index.json").is_file().then_some(beside);
-    let folder = config.map(Path::to_owned).or(beside);
-    if let Some(folder) = &folder {
-        let configs = configs(folder)?;
-        let class = class_of(&configs).ok_or_else(|| no_model(folder))?;
+    if let Some(folder) = config.map(Path::to_owned).or(beside) {
+        let configs = configs(&folder)?;
+        let class = class_of(&configs).ok_or_else(|| no_model(&folder))?;
         told_by(&mut finding, &class, &configs);
     }
-    // Without configs, recognising Stable Diffusion 2 would read a tensor, which is for loading.
-    let first = finding.runs && finding.says("variant").is_some_and(|claim| claim.value == "1");
-    if finding.role == Role::Checkpoint && (folder.is_some() || first) {
-        match Parts::open(path, config).and_then(|parts| recognise(&parts)) {
-            Ok(variant) => {
-                take_card(&mut finding, variant.card());
-                finding.runs = true;
-            }
-            Err(error) => {
-                finding.runs = false;
-                finding.notes.push(format!("not runnable here yet: {error}"));
-            }
-        }
-    }
-    sidecar(path, &mut finding)?;
     Ok((finding, vec![path.to_owned()]))
 }
 
@@ -166,123 +275,17 @@ fn told_by(finding: &mut Finding, class: &str, configs: &Configs) {
     if !known {
         finding.notes.push(format!("the class {class} is not known"));
     }
+    for (component, config) in configs {
+        let method =
+            config.get("quantization_config").and_then(|config| config.get("quant_method")?.as_str());
+        if let Some(method) = method.filter(|method| !method.starts_with("bitsandbytes")) {
+            let shown: String = method.chars().filter(|c| !c.is_control()).take(40).collect();
+            finding.unread.push(if component.is_empty() { shown } else { format!("{component}: {shown}") });
+        }
+    }
     // Parts of a network draw nothing alone.
     if !matches!(role, Role::Denoiser | Role::Checkpoint | Role::Upscaler) {
         finding.tasks.clear();
-    }
-}
-
-/// `name.yaml` beside `name.safetensors`, as Stable Diffusion 2 was published.
-fn sidecar(path: &Path, finding: &mut Finding) -> Result<()> {
-    let yaml = path.with_extension("yaml");
-    let small =
-        fs::metadata(&yaml).is_ok_and(|file| file.is_file() && file.len() <= limits::CONFIG_BYTES as u64);
-    if small {
-        let text = fs::read(&yaml).map_err(|error| unreadable(&yaml, error))?;
-        let text = String::from_utf8_lossy(&text);
-        if text.lines().any(|line| line.trim().replace(['"', '\''], "") == "parameterization: v") {
-            let because = Evidence::Config(format!("{} parameterization v", label(&yaml)));
-            finding.claim(Claim::new("prediction", "v", because, Confidence::Certain));
-        }
-    }
-    Ok(())
-}
-
-fn unreadable(path: &Path, error: std::io::Error) -> Error {
-    Error::new(Code::StoreIo, format!("`{}` cannot be read", label(path))).because(error)
-}
-
-fn no_model(path: &Path) -> Error {
-    Error::new(Code::ModelIncompatible, format!("`{}` holds no model", label(path)))
-        .hint("name a folder with model_index.json or config.json, or a file of weights; `latentia import` looks deeper")
-}
-
-/// `models--org--name` of the hub's cache: the snapshot that `refs/main` names, else the only one.
-fn snapshot(path: &Path) -> Option<PathBuf> {
-    let snapshots = path.join("snapshots");
-    if let Ok(revision) = fs::read_to_string(path.join("refs/main")) {
-        let revision = revision.trim();
-        if !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Some(snapshots.join(revision)).filter(|path| path.is_dir());
-        }
-    }
-    let mut entries = fs::read_dir(&snapshots).ok()?.flatten().map(|entry| entry.path());
-    entries.next().filter(|path| path.is_dir())
-}
-
-/// Every config of a folder: that of each component by its name, the index or the component's own under "".
-fn configs(folder: &Path) -> Result<Configs> {
-    let mut configs = BTreeMap::new();
-    let mut read = |key: &str, path: PathBuf| -> Result<()> {
-        if let Some(value) = config(&path)? {
-            configs.insert(key.to_owned(), value);
-        }
-        Ok(())
-    };
-    for name in ["model_index.json", "config.json"] {
-        let path = folder.join(name);
-        if path.is_file() {
-            read("", path)?;
-            break;
-        }
-    }
-    for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, error))?.flatten() {
-        let component = entry.file_name().to_string_lossy().into_owned();
-        for name in ["config.json", "scheduler_config.json"] {
-            read(&component, entry.path().join(name))?;
-        }
-    }
-    Ok(configs)
-}
-
-/// One config, if it is there.
-fn config(path: &Path) -> Result<Option<Value>> {
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let size = fs::metadata(path).map_err(|error| unreadable(path, error))?.len();
-    if size > limits::CONFIG_BYTES as u64 {
-        return Err(Error::new(Code::ConfigInvalid, format!("`{}` has {size} bytes", label(path))));
-    }
-    let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
-    // Python writes minus infinity as a bare word.
-    let text = String::from_utf8_lossy(&bytes).replace(": -Infinity", ": \"-Infinity\"");
-    read_json(text.as_bytes(), limits::CONFIG_BYTES, &label(path)).map(Some)
-}
-
-/// The class that the folder's own config names.
-fn class_of(configs: &Configs) -> Option<String> {
-    let own = configs.get("")?;
-    let class = own.get("_class_name").and_then(Value::as_str);
-    let first = || own.get("architectures")?.get(0)?.as_str();
-    class.or_else(first).map(str::to_owned)
-}
-
-/// Prediction and size, where configs say them.
-fn read_settings(finding: &mut Finding, configs: &Configs) {
-    if let Some(scheduler) = configs.get("scheduler") {
-        let text = |key: &str| scheduler.get(key).and_then(Value::as_str).unwrap_or("");
-        let flow = text("_class_name").starts_with("FlowMatch")
-            || scheduler.get("use_flow_sigmas") == Some(&json!(true));
-        let (value, key) = match text("prediction_type") {
-            _ if flow => ("flow", "use_flow_sigmas"),
-            "v_prediction" => ("v", "prediction_type"),
-            "flow_prediction" => ("flow", "prediction_type"),
-            other => (other, "prediction_type"),
-        };
-        let because = Evidence::Config(format!("scheduler {} {key} {value}", text("_class_name")));
-        finding.claim(Claim::new("prediction", value, because, Confidence::Certain));
-    }
-    let levels = |key: &str| configs.get("vae")?.get(key)?.as_array().map(Vec::len);
-    let levels = levels("block_out_channels").or_else(|| levels("encoder_block_out_channels"));
-    let factor = levels.and_then(|levels| 1_u64.checked_shl(u32::try_from(levels).ok()?.checked_sub(1)?));
-    for component in ["unet", "transformer"] {
-        let sample = configs.get(component).and_then(|config| config.get("sample_size")?.as_u64());
-        if let (Some(sample), Some(factor)) = (sample, factor) {
-            let side = sample.saturating_mul(factor);
-            let because = Evidence::Config(format!("{component} sample_size {sample}, vae x{factor}"));
-            finding.claim(Claim::new("size", format!("{side}x{side}"), because, Confidence::Certain));
-        }
     }
 }
 
@@ -301,26 +304,19 @@ fn of_pipeline(folder: &Path) -> Result<(Finding, Vec<PathBuf>)> {
             continue;
         }
         match weights_of(&component) {
-            Some(file) => {
-                let weights = Weights::open(&file)?;
-                let found = identify(weights.inventory());
+            Ok(file) => {
+                let mut found = identify(Weights::open(&file)?.inventory());
+                found.lies_in(&file);
                 absorb(&mut finding, found, name);
                 files.push(file);
             }
-            None => finding.missing.push(format!("weights of {name}")),
+            Err(error) if error.code == Code::ModelNotDownloaded => {
+                finding.missing.push(format!("weights of {name}"));
+            }
+            Err(error) => finding.missing.push(format!("weights of {name}: {error}")),
         }
     }
     told_by(&mut finding, &class, &configs);
-    match Parts::open(folder, None).and_then(|parts| recognise(&parts)) {
-        Ok(variant) => {
-            take_card(&mut finding, variant.card());
-            finding.runs = finding.missing.is_empty();
-        }
-        Err(error) => {
-            finding.runs = false;
-            finding.notes.push(format!("not runnable here yet: {error}"));
-        }
-    }
     Ok((finding, files))
 }
 
@@ -333,6 +329,7 @@ fn weightless(name: &str) -> bool {
 /// Takes the facts of one component into the whole.
 fn absorb(whole: &mut Finding, component: Finding, name: &str) {
     let denoiser = name.starts_with("unet") || name.starts_with("transformer");
+    whole.unread.extend(component.unread.iter().map(|scheme| format!("{name}: {scheme}")));
     for mut part in component.parts {
         name.clone_into(&mut part.place);
         if denoiser {
@@ -353,8 +350,12 @@ fn absorb(whole: &mut Finding, component: Finding, name: &str) {
 /// A component's folder, or any folder with one set of weights.
 fn of_component(folder: &Path) -> Result<(Finding, Vec<PathBuf>)> {
     let configs = configs(folder)?;
-    let Some(file) = weights_of(folder) else { return Err(no_model(folder)) };
+    let file = weights_of(folder).map_err(|error| match error.code {
+        Code::ModelNotDownloaded => no_model(folder),
+        _ => error,
+    })?;
     let mut finding = identify(Weights::open(&file)?.inventory());
+    finding.lies_in(&file);
     if let Some(class) = class_of(&configs) {
         let before = finding.says("family").is_some();
         let mut known = finding.clone();
@@ -365,32 +366,4 @@ fn of_component(folder: &Path) -> Result<(Finding, Vec<PathBuf>)> {
         }
     }
     Ok((finding, vec![file]))
-}
-
-/// The weights of a folder: an index, the plain file, else the only file there is.
-fn weights_of(folder: &Path) -> Option<PathBuf> {
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .ok()?
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort_unstable();
-    let index = names.iter().find(|name| name.ends_with(".safetensors.index.json"));
-    let plain = || {
-        names.iter().find(|name| {
-            ["diffusion_pytorch_model.safetensors", "model.safetensors"].contains(&name.as_str())
-        })
-    };
-    let weights = |name: &&String| {
-        Path::new(name)
-            .extension()
-            .is_some_and(|ending| WEIGHTS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
-    };
-    let chosen = index.or_else(plain).or_else(|| names.iter().find(weights))?;
-    Some(folder.join(chosen))
-}
-
-/// Whether a name ends as files of weights do.
-pub(super) fn is_weights(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| WEIGHTS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }

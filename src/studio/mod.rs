@@ -13,7 +13,7 @@ pub use render::{Start, Visitor, encode, render};
 pub use request::Request;
 pub use slot::{Lease, Residency, Slot};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 
@@ -57,17 +57,34 @@ impl Studio {
         device: DeviceClass,
         precision: Precision,
     ) -> Result<Model> {
+        self.model_with(name, config, &[], device, precision)
+    }
+
+    /// The same, where `parts` are files with an autoencoder or a text encoder that the model lacks, or in place of its
+    /// own.
+    ///
+    /// # Errors
+    /// As [`Self::model`]; `invalid_argument` for a file without such a part.
+    pub fn model_with(
+        &self,
+        name: Option<&str>,
+        config: Option<&Path>,
+        parts: &[PathBuf],
+        device: DeviceClass,
+        precision: Precision,
+    ) -> Result<Model> {
         let Some(name) = name else { return Model::open(Source::Embedded, device, precision) };
-        let path = self.registry.find(name)?;
-        let imported = self.registry.config(name);
-        Model::open(Source::Path(&path, config.or(imported.as_deref())), device, precision)
+        let opened = self.registry.open(name, config, parts)?;
+        let path = std::path::absolute(self.registry.find(name)?).ok();
+        let own = path.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        Model::from_parts(opened, own.as_deref().unwrap_or("model"), device, precision)
     }
 
     /// The model in the binary and what it is, if there is one.
     pub fn embedded(&self) -> Option<(&'static str, Survey)> {
         let parts = embedded::parts().ok()?;
         let card = recognise(&parts).ok()?;
-        Some((embedded::NAME, Survey::of_card(embedded::NAME, card.card())))
+        Some((embedded::NAME, Survey::of_card(embedded::NAME, card.card(), &parts).ok()?))
     }
 
     /// Draws what is asked for, handing over each picture as it is finished.

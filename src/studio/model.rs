@@ -12,7 +12,7 @@ use super::plan::Engine;
 use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
 use crate::family::{Card, Conditioner, Denoiser, Parts, Place, Variant, recognise};
-use crate::nn::multiplies_bf16;
+use crate::registry::kept_on_cpu;
 
 /// A recognised model, nothing of it loaded yet.
 pub struct Model {
@@ -92,9 +92,6 @@ pub enum Precision {
     Bf16,
 }
 
-/// Parameters of a network from which on its precision decides the time; smaller ones stay exact.
-const LARGE: u64 = 100_000_000;
-
 impl Precision {
     /// What a recipe calls it; `None` for a name of another engine.
     pub fn named(name: &str) -> Option<Self> {
@@ -111,10 +108,7 @@ impl Precision {
             Self::Auto => {
                 let network = parts.weights("unet")?;
                 match device {
-                    DeviceClass::Cpu if multiplies_bf16() && network.inventory().parameters() >= LARGE => {
-                        DType::BF16
-                    }
-                    DeviceClass::Cpu => DType::F32,
+                    DeviceClass::Cpu => kept_on_cpu(network.inventory().parameters()),
                     _ => network.half_precision().unwrap_or(DType::F32),
                 }
             }

@@ -67,7 +67,9 @@ fn unpacked<F: Deref<Target = [u8]>, T: WithDType + Send>(
     let mut to = room(length)?;
     to.resize(length, T::zero());
     let done = match (&info.packing, info.scalar) {
-        (Some(Packing::Unread(scheme)), _) => return Err(unread(scheme)),
+        (Some(Packing::Unread(scheme)), _) => {
+            return Err(unread(&format!("{scheme}, which is known and not readable yet")));
+        }
         (Some(Packing::FourBit(packed)), _) => four_bit(bytes, packed, files, &mut to, cast),
         (Some(Packing::Scaled(scale)), scalar) => scaled(bytes, scalar, Some(scale), files, &mut to, cast),
         (None, Scalar::Block(block)) => block.decode(bytes, &mut to, cast).then_some(()),
@@ -223,15 +225,21 @@ impl Half for bf16 {
 fn halves<T: Half>(bytes: &[u8]) -> Result<Vec<f32>> {
     let (words, _) = bytes.as_chunks::<2>();
     let mut numbers = room(words.len())?;
-    numbers.resize(words.len(), 0.0_f32);
-    numbers.par_chunks_mut(CHUNK).zip(words.par_chunks(CHUNK)).for_each(|(numbers, words)| {
-        let mut narrow = [T::ZERO; 512];
+    let spare = &mut numbers.spare_capacity_mut()[..words.len()];
+    spare.par_chunks_mut(CHUNK).zip(words.par_chunks(CHUNK)).for_each(|(numbers, words)| {
+        let (mut narrow, mut wide) = ([T::ZERO; 512], [0f32; 512]);
         for (numbers, words) in numbers.chunks_mut(512).zip(words.chunks(512)) {
-            let narrow = &mut narrow[..words.len()];
+            let (narrow, wide) = (&mut narrow[..words.len()], &mut wide[..words.len()]);
             narrow.iter_mut().zip(words).for_each(|(narrow, &word)| *narrow = T::read(word));
-            T::widen(narrow, numbers);
+            T::widen(narrow, wide);
+            numbers.iter_mut().zip(wide).for_each(|(number, wide)| _ = number.write(*wide));
         }
     });
+    #[expect(unsafe_code, reason = "gigabytes are written once, not twice")]
+    // SAFETY: the chunks cover all words, and every number of a chunk is written.
+    unsafe {
+        numbers.set_len(words.len());
+    }
     Ok(numbers)
 }
 

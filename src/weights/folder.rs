@@ -162,7 +162,7 @@ impl Folder {
     pub fn weights(&self, name: &str) -> Result<Weights> {
         check_plain(name)?;
         let files = self.root.list(name);
-        let chosen = choose(name, &files)?;
+        let chosen = weights_among(name, &files)?;
         let label = format!("{name}/{chosen}");
         let open = |file: &str| self.root.blob(&format!("{name}/{file}"));
         let weights = if chosen.contains(".safetensors.index.") {
@@ -265,7 +265,11 @@ fn missing(message: String) -> Error {
 }
 
 /// Which of the files of component `name` are its weights.
-fn choose(name: &str, files: &[String]) -> Result<String> {
+///
+/// # Errors
+/// `model_not_downloaded` without weights, `unsupported_format` if there are only pickles, `model_incompatible` if
+/// several variants leave a choice.
+pub fn weights_among(name: &str, files: &[String]) -> Result<String> {
     // By variant, "" being none; an index comes before a single file, so that it is kept.
     let mut variants: BTreeMap<&str, &str> = BTreeMap::new();
     for indexed in [true, false] {
@@ -326,7 +330,7 @@ mod tests {
 
     fn chosen(files: &[&str]) -> Result<String> {
         let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
-        choose("unet", &files)
+        weights_among("unet", &files)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Everything that recognises a model reads this and nothing else. Because a place is a range of bytes with a shape,
 //! a tensor can be renamed, reshaped or cut by rows without touching its data: see [`super::dialect`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use candle_core::DType;
@@ -59,6 +59,16 @@ const OTHERS: &[(&str, usize)] = &[
     ("U64", 64),
     ("F64", 64),
     ("C64", 64),
+];
+
+/// Ends of names of packed weights that go by another name than `weight`.
+///
+/// # Source
+/// `nunchaku-tech/nunchaku`, `huggingface/optimum-quanto`, `AutoGPTQ/AutoGPTQ`, all with permissive licences: names only.
+const WITHOUT_WEIGHT: &[(&str, &str, &str)] = &[
+    (".qweight", ".wscales", "SVDQuant of nunchaku"),
+    (".qweight", ".qzeros", "GPTQ or AWQ"),
+    (".weight._data", ".weight._scale", "quanto"),
 ];
 
 impl Scalar {
@@ -221,6 +231,24 @@ impl Inventory {
         }
         let half = if f16 >= bf16 { DType::F16 } else { DType::BF16 };
         (f16.max(bf16) > f32.max(quantised)).then_some(half)
+    }
+
+    /// The ways in which its tensors are packed that we know by name and do not read yet.
+    pub fn unread(&self) -> BTreeSet<String> {
+        let packing = |tensor: &TensorInfo| match (&tensor.packing, tensor.scalar) {
+            (Some(Packing::Unread(scheme)), _) => Some(scheme.clone()),
+            (None, Scalar::Block(block)) if !block.is_readable() => Some(block.name().to_owned()),
+            _ => None,
+        };
+        let mut schemes: BTreeSet<String> = self.tensors.values().filter_map(packing).collect();
+        // Schemes that have no tensor `weight` at all: what each calls its integers, and what stands beside them.
+        for (integers, beside, scheme) in WITHOUT_WEIGHT {
+            let layer = self.names().find_map(|name| name.strip_suffix(integers));
+            if layer.is_some_and(|layer| self.has(&format!("{layer}{beside}"))) {
+                schemes.insert((*scheme).to_owned());
+            }
+        }
+        schemes
     }
 
     /// Only the tensors below `prefix`, named without it.

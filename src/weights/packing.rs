@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::config::read_json;
 use super::inventory::{Inventory, Scalar, TensorInfo};
+use super::limits;
 use crate::error::{Code, Error, Result};
 
 /// What it takes to read a tensor besides its own bytes.
@@ -128,6 +129,7 @@ pub(super) fn fold<F: Deref<Target = [u8]>>(
     files: &[F],
     label: &str,
 ) -> Result<()> {
+    header_quant(inventory, label)?;
     let names: Vec<String> = inventory
         .names()
         .filter(|name| BELONG.iter().any(|end| name.ends_with(end)))
@@ -240,10 +242,37 @@ fn comfy_quant<F: Deref<Target = [u8]>>(
     let Some(info) = inventory.tensors.remove(name) else { return Ok(()) };
     let Some(weight) = inventory.tensors.get(&format!("{layer}.weight")) else { return Ok(()) };
     let text = description(&info, files, name, label)?;
+    let is_float = is_fp8(weight.scalar);
+    described(inventory, layer, is_float, &text);
+    Ok(())
+}
+
+/// A layer whose description names its scheme: plain fp8 stays as it is and finds its scale by name, what else there
+/// may be is not read.
+fn described(inventory: &mut Inventory, layer: &str, is_float: bool, text: &Value) {
     let format = text.get("format").and_then(Value::as_str).unwrap_or("nothing");
-    if !is_fp8(weight.scalar) || !format.starts_with("float8_") {
-        let shown = format.chars().take(40).flat_map(char::escape_debug).collect();
-        attach(inventory, layer, Packing::Unread(shown));
+    let is_rotated = text.get("convrot").is_some_and(|rotated| *rotated != Value::Bool(false));
+    if is_float && format.starts_with("float8_") && !is_rotated {
+        return;
+    }
+    let rotated = if is_rotated { ", rotated" } else { "" };
+    let shown: String = format.chars().take(40).flat_map(char::escape_debug).collect();
+    attach(inventory, layer, Packing::Unread(format!("{shown}{rotated}")));
+}
+
+/// The same descriptions in the header: `ComfyUI` writes them there when it saves a file.
+fn header_quant(inventory: &mut Inventory, label: &str) -> Result<()> {
+    const KEY: &str = "_quantization_metadata";
+    let Some(text) = inventory.metadata.get(KEY) else { return Ok(()) };
+    let text = read_json(text.as_bytes(), limits::CONFIG_BYTES, KEY)
+        .map_err(|error| Error { code: Code::WeightsCorrupt, ..error.within(format_args!("`{label}`")) })?;
+    for (layer, description) in text.get("layers").and_then(Value::as_object).into_iter().flatten() {
+        if let Some(weight) = inventory.tensors.get(&format!("{layer}.weight"))
+            && weight.packing.is_none()
+        {
+            let is_float = is_fp8(weight.scalar);
+            described(inventory, layer, is_float, description);
+        }
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! GGUF files and large files: what their keys say, what damage does, what opening costs.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use latentia::error::{Code, Result};
 use latentia::weights::{Value, Weights};
 
@@ -21,10 +22,29 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
 }
 
+/// A GGUF file of these tensors in single precision, with or without the name of an architecture.
+pub(crate) fn gguf(tensors: &HashMap<String, Tensor>, architecture: Option<&str>) -> Vec<u8> {
+    let (mut writer, mut data) = (Writer::bare(), Vec::new());
+    if let Some(name) = architecture {
+        writer = writer.key("general.architecture", 8, &text(name));
+    }
+    for (name, tensor) in tensors {
+        let dims: Vec<u64> = tensor.dims().iter().rev().map(|&size| size as u64).collect();
+        writer = writer.tensor(name, &dims, 0, data.len() as u64);
+        let numbers = tensor.to_dtype(DType::F32).and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>());
+        data.extend(numbers.expect("numbers").iter().flat_map(|number| number.to_le_bytes()));
+        data.resize(data.len().next_multiple_of(32), 0);
+    }
+    [writer.header(32), data].concat()
+}
+
 impl Writer {
+    fn bare() -> Self {
+        Self { keys: Vec::new(), tensors: Vec::new(), counts: (0, 0) }
+    }
+
     fn new(architecture: &str) -> Self {
-        let new = Self { keys: Vec::new(), tensors: Vec::new(), counts: (0, 0) };
-        new.key("general.architecture", 8, &text(architecture))
+        Self::bare().key("general.architecture", 8, &text(architecture))
     }
 
     fn key(mut self, key: &str, kind: u32, value: &[u8]) -> Self {
@@ -139,10 +159,10 @@ fn shapes_are_turned_round_and_those_that_ggml_cannot_hold_restored() {
     let long = [&4_u32.to_le_bytes()[..], &(1_u64 << 61).to_le_bytes()].concat();
     assert_eq!(code(Writer::new("flux").key("long", 9, &long), 0), Code::WeightsCorrupt);
     // A type that we know but do not decode is listed, and refused when a network wants it.
-    let listed = Writer::new("flux").tensor("w", &[256], 16, 0).open(66).expect("listed");
+    let listed = Writer::new("flux").tensor("w", &[64], 40, 0).open(36).expect("listed");
     let error = listed.tensor("w", None, DType::F32, &Device::Cpu).expect_err("not read");
     assert_eq!(error.code, Code::ModelIncompatible);
-    assert!(error.message.contains("IQ2_XXS"), "{error}");
+    assert!(error.message.contains("NVFP4"), "{error}");
 }
 
 /// Opens and reads everything; errors must be typed, and what comes out must have the shape it says.

@@ -124,3 +124,17 @@ fn golden_packed_weights_are_what_their_makers_say() {
     assert!(error.message.contains("nvfp4"), "{error}");
     done(account, "quantised");
 }
+
+#[test]
+fn golden_smallest_blocks_are_decoded_to_the_last_bit() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/quantised");
+    let weights = Weights::open(&folder.join("lattice.gguf")).expect("opens");
+    let golden = tensors(&folder.join("lattice_golden.safetensors"));
+    let types: Vec<&str> = weights.inventory().tensors.values().map(|info| info.scalar.name()).collect();
+    assert_eq!(types, ["IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_S", "IQ3_XXS"]);
+    let mut account = Account::default();
+    for (name, golden) in golden {
+        account.note(&name, read(&weights, &name, DType::F32).and_then(|ours| equal(&ours, &golden)));
+    }
+    done(account, "lattice");
+}

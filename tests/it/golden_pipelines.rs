@@ -108,7 +108,7 @@ fn text(case: &Case, folder: &Folder) -> Result<Tensor, String> {
     let config = ClipConfig::read(&folder.config("text_encoder").map_err(said)?).map_err(said)?;
     let vb = folder.weights("text_encoder").map_err(said)?.var_builder(DType::F32, &Device::Cpu);
     let encoder = ClipText::new(&config, &vb).map_err(said)?;
-    let tokenizer = tokenizer(&Parts::Folder(folder.clone()), &config).map_err(said)?;
+    let tokenizer = tokenizer(&Parts::from(folder.clone()), &config).map_err(said)?;
     let mut rows = Vec::new();
     for (call, argument) in ["prompt", "negative_prompt"].into_iter().enumerate() {
         let stage = |what: &str| format!("text_encoder.{call:02}.{what}");

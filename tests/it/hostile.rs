@@ -160,6 +160,59 @@ fn the_corpus_is_refused_with_its_codes() {
     assert!(right >= 56);
 }
 
+/// What a person sees first: `show` on each file of weights, within its seconds and its memory.
+#[test]
+fn the_corpus_is_shown_within_its_bounds() {
+    let Some(corpus) = hostile() else { return };
+    let manifest = fs::read(corpus.join("manifest.json")).expect("a manifest");
+    let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
+    let (mut shown, mut wrong) = (0, Vec::new());
+    for case in manifest["cases"].as_array().expect("cases") {
+        let id = case["id"].as_str().expect("an id");
+        if !["st-", "gguf-"].iter().any(|kind| id.starts_with(kind)) || ELSEWHERE.contains(&id) {
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let is_index = case["file"].as_str().is_some_and(|file| file.contains(".index."));
+        let name = if is_index { "model.safetensors.index.json" } else { "model.safetensors" };
+        let target = folder.path().join(name);
+        if !materialize(case, &corpus, &target) {
+            continue;
+        }
+        let kibibytes = case["bounds"]["rss_mib"].as_u64().expect("a bound") * 1024;
+        let command = format!(
+            "ulimit -d {kibibytes}; exec '{}' show '{}' --json",
+            env!("CARGO_BIN_EXE_latentia"),
+            target.display()
+        );
+        let began = Instant::now();
+        let output = Command::new("sh")
+            .args(["-c", &command])
+            .env("LATENTIA_HOME", folder.path())
+            .output()
+            .expect("runs");
+        let took = began.elapsed();
+        let expected = case["expect"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        let code = answer["error"]["code"].as_str().unwrap_or("");
+        // A file may be whole and yet not what a network needs, which is found when it is loaded; a broken one is not shown.
+        let broken = ["weights_corrupt", "unsupported_format", "path_denied", "model_not_downloaded"];
+        let must =
+            !expected.is_empty() && expected.iter().all(|code| broken.iter().any(|broken| code == broken));
+        let right =
+            if output.status.success() { !must } else { expected.iter().any(|expected| expected == code) };
+        if !right || took > Duration::from_secs(case["bounds"]["seconds"].as_u64().expect("a bound")) {
+            wrong.push(format!(
+                "{id}: {:?} {code} after {took:?}, expected {expected:?}",
+                output.status.code()
+            ));
+        }
+        shown += 1;
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(shown >= 50, "{shown}");
+}
+
 /// A file with two tensors, as small as one can be.
 fn small() -> Vec<u8> {
     let header = br#"{"__metadata__":{"format":"pt"},"a":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]},"b.weight":{"dtype":"F32","shape":[4],"data_offsets":[12,28]}}"#;

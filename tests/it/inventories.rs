@@ -3,9 +3,13 @@
 //! A line is a name and a shape; `{19}` in a name stands for the numbers from 0 to 18.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 
 use latentia::family::known::{Confidence, Finding, Measure, Role, Rule, View, When, identify, rules};
 use latentia::weights::{Inventory, Scalar, TensorInfo};
+use serde_json::{Value, json};
 
 /// An inventory from lines.
 pub(crate) fn inventory(lines: &str) -> Inventory {
@@ -25,6 +29,24 @@ pub(crate) fn inventory(lines: &str) -> Inventory {
     Inventory { tensors, metadata: BTreeMap::new() }
 }
 
+/// A file with that header and a hole for its data.
+pub(crate) fn save(inventory: &Inventory, path: &Path) {
+    let entry = |(name, tensor): (&String, &TensorInfo)| {
+        let place = [tensor.range.start, tensor.range.end];
+        (name.clone(), json!({ "dtype": tensor.scalar.name(), "shape": tensor.shape, "data_offsets": place }))
+    };
+    let mut entries: serde_json::Map<String, Value> = inventory.tensors.iter().map(entry).collect();
+    if !inventory.metadata.is_empty() {
+        entries.insert("__metadata__".into(), json!(inventory.metadata));
+    }
+    let header = Value::Object(entries).to_string();
+    let mut file = File::create(path).expect("made");
+    file.write_all(&(header.len() as u64).to_le_bytes()).expect("written");
+    file.write_all(header.as_bytes()).expect("written");
+    let end = inventory.tensors.values().map(|tensor| tensor.range.end).max().unwrap_or(0);
+    file.set_len(8 + (header.len() + end) as u64).expect("a hole");
+}
+
 fn numbered(name: &str) -> Vec<String> {
     let Some((head, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
     let (count, tail) = rest.split_once('}').expect("a closed brace");
@@ -33,7 +55,7 @@ fn numbered(name: &str) -> Vec<String> {
 }
 
 /// A U-net of these sizes, in the names of CompVis.
-fn unet(get: impl Fn(Measure) -> usize) -> String {
+pub(crate) fn unet(get: impl Fn(Measure) -> usize) -> String {
     let (width, input, context) = (get(Measure::Width), get(Measure::Input), get(Measure::Context));
     let mut lines = vec![
         format!("input_blocks.0.0.weight {width} {input} 3 3"),
@@ -65,7 +87,7 @@ fn unet(get: impl Fn(Measure) -> usize) -> String {
 }
 
 /// Sizes of Stable Diffusion 1, with these changed.
-fn sizes(changed: Vec<(Measure, usize)>) -> impl Fn(Measure) -> usize {
+pub(crate) fn sizes(changed: Vec<(Measure, usize)>) -> impl Fn(Measure) -> usize {
     move |measure| {
         let own = changed.iter().find(|(known, _)| *known == measure).map(|(_, size)| *size);
         own.unwrap_or(match measure {
@@ -110,7 +132,7 @@ fn least(rule: &Rule) -> Inventory {
             }
             When::Blocks(prefix, count) => blocks.push((plain(prefix), count)),
             When::Is(measure, size) => measures.push((measure, size)),
-            When::No(_) => {}
+            When::No(_) | When::Not(_) => {}
         }
     }
     let mut lines = String::new();
@@ -168,7 +190,7 @@ fn said(found: &Finding, fact: &str) -> String {
     found.says(fact).map(|claim| claim.value.clone()).unwrap_or_default()
 }
 
-const FLUX: &str = "img_in.weight 3072 64
+pub(crate) const FLUX: &str = "img_in.weight 3072 64
     txt_in.weight 3072 4096
     vector_in.in_layer.weight 3072 768
     double_blocks.{19}.img_attn.norm.key_norm.scale 128
@@ -236,6 +258,164 @@ const CASES: &[(&str, Role, &str, &str, &str)] = &[
         "Mistral-Small-24B",
         "model.embed_tokens.weight 131072 5120
          model.layers.{30}.self_attn.q_proj.weight 4096 5120",
+    ),
+    (
+        "words taught to SD 1, called by their name",
+        Role::Embedding,
+        "embedding",
+        "of SD 1",
+        "<sks-dog> 4 768",
+    ),
+    (
+        "FLUX.1 in one file with its encoders and its autoencoder",
+        Role::Checkpoint,
+        "flux",
+        "dev",
+        "model.diffusion_model.img_in.weight 3072 64
+         model.diffusion_model.txt_in.weight 3072 4096
+         model.diffusion_model.vector_in.in_layer.weight 3072 768
+         model.diffusion_model.guidance_in.in_layer.weight 3072 256
+         model.diffusion_model.double_blocks.{19}.img_attn.norm.key_norm.scale 128
+         text_encoders.clip_l.transformer.text_model.embeddings.token_embedding.weight 49408 768
+         text_encoders.clip_l.transformer.text_model.encoder.layers.{12}.mlp.fc1.weight 3072 768
+         text_encoders.t5xxl.transformer.shared.weight 32128 4096
+         text_encoders.t5xxl.transformer.encoder.block.{24}.layer.0.SelfAttention.q.weight 4096 4096
+         text_encoders.t5xxl.transformer.encoder.block.{24}.layer.1.DenseReluDense.wi_1.weight 10240 4096
+         vae.decoder.conv_in.weight 512 16 3 3",
+    ),
+    (
+        "SDXL in one file, by its conditioner",
+        Role::Checkpoint,
+        "stable-diffusion-xl",
+        "base",
+        "model.diffusion_model.input_blocks.0.0.weight 320 4 3 3
+         model.diffusion_model.input_blocks.{3}.0.in_layers.2.weight 320 320 3 3
+         model.diffusion_model.input_blocks.3.0.op.weight 320 320 3 3
+         model.diffusion_model.input_blocks.6.0.op.weight 640 640 3 3
+         model.diffusion_model.input_blocks.7.1.proj_in.weight 1280 1280
+         model.diffusion_model.input_blocks.7.1.transformer_blocks.{10}.attn2.to_k.weight 1280 2048
+         model.diffusion_model.middle_block.0.in_layers.0.weight 1280
+         model.diffusion_model.middle_block.1.proj_in.weight 1280 1280
+         model.diffusion_model.time_embed.0.weight 1280 320
+         model.diffusion_model.label_emb.0.0.weight 1280 2816
+         conditioner.embedders.0.transformer.text_model.embeddings.token_embedding.weight 49408 768
+         conditioner.embedders.0.transformer.text_model.encoder.layers.{12}.mlp.fc1.weight 3072 768
+         conditioner.embedders.1.model.token_embedding.weight 49408 1280
+         conditioner.embedders.1.model.transformer.resblocks.{32}.attn.in_proj_weight 3840 1280
+         first_stage_model.decoder.conv_in.weight 512 4 3 3",
+    ),
+    (
+        "SD 3 medium, as its makers name it",
+        Role::Denoiser,
+        "sd3",
+        "3 medium",
+        "joint_blocks.{24}.context_block.attn.qkv.weight 4608 1536
+         pos_embed 1 36864 1536
+         x_embedder.proj.weight 1536 16 2 2",
+    ),
+    (
+        "SD 3.5 medium, whose first blocks attend twice",
+        Role::Denoiser,
+        "sd3",
+        "3.5 medium",
+        "joint_blocks.{24}.context_block.attn.qkv.weight 4608 1536
+         joint_blocks.{13}.x_block.attn2.qkv.weight 4608 1536
+         pos_embed 1 147456 1536
+         x_embedder.proj.weight 1536 16 2 2",
+    ),
+    (
+        "SD 3.5 large",
+        Role::Denoiser,
+        "sd3",
+        "3.5 large",
+        "joint_blocks.{38}.context_block.attn.qkv.weight 7296 2432
+         pos_embed 1 36864 2432
+         x_embedder.proj.weight 2432 16 2 2",
+    ),
+    (
+        "FLUX.1 Fill, whose first layer is six times as wide",
+        Role::Denoiser,
+        "flux",
+        "Fill",
+        "img_in.weight 3072 384
+         txt_in.weight 3072 4096
+         vector_in.in_layer.weight 3072 768
+         guidance_in.in_layer.weight 3072 256
+         double_blocks.{19}.img_attn.norm.key_norm.scale 128
+         single_blocks.{38}.linear1.weight 21504 3072",
+    ),
+    (
+        "Chroma, which is no FLUX.1",
+        Role::Denoiser,
+        "chroma",
+        "",
+        "distilled_guidance_layer.layers.{5}.in_layer.weight 5120 5120
+         distilled_guidance_layer.in_proj.weight 5120 64
+         img_in.weight 3072 64
+         txt_in.weight 3072 4096
+         double_blocks.{19}.img_attn.norm.key_norm.scale 128
+         single_blocks.{38}.linear1.weight 21504 3072",
+    ),
+    (
+        "Z-Image, which is no Lumina",
+        Role::Denoiser,
+        "z-image",
+        "6B",
+        "cap_embedder.1.weight 3840 2560
+         noise_refiner.{2}.attention.k_norm.weight 128
+         layers.{30}.adaLN_modulation.0.weight 15360 256
+         layers.{30}.attention.qkv.weight 11520 3840
+         x_embedder.weight 3840 64",
+    ),
+    (
+        "Lumina 2, which is no Z-Image",
+        Role::Denoiser,
+        "lumina2",
+        "2B",
+        "cap_embedder.1.weight 2304 2304
+         noise_refiner.{2}.attention.k_norm.weight 96
+         layers.{26}.adaLN_modulation.1.weight 9216 1024
+         layers.{26}.attention.qkv.weight 3840 2304
+         x_embedder.weight 2304 64",
+    ),
+    (
+        "LTX-Video 2B, which is no LTX-2",
+        Role::Denoiser,
+        "ltx",
+        "2B",
+        "patchify_proj.weight 2048 128
+         adaln_single.linear.weight 12288 2048
+         caption_projection.linear_1.weight 2048 4096
+         transformer_blocks.{28}.scale_shift_table 6 2048",
+    ),
+    (
+        "HunyuanVideo 1.5",
+        Role::Denoiser,
+        "hunyuan-video",
+        "1.5",
+        "img_in.proj.weight 2048 65 1 1 1
+         txt_in.individual_token_refiner.blocks.{2}.norm1.weight 2048
+         vision_in.proj.0.weight 1152
+         double_blocks.{54}.img_attn_qkv.weight 6144 2048",
+    ),
+    (
+        "Wan 2.1 for pictures, which needs their encoder",
+        Role::Denoiser,
+        "wan",
+        "2.1 I2V",
+        "patch_embedding.weight 5120 36 1 2 2
+         head.modulation 1 2 5120
+         img_emb.proj.1.weight 1280 1280
+         blocks.{40}.self_attn.q.weight 5120 5120",
+    ),
+    (
+        "one expert of Wan 2.2 for pictures, which does not",
+        Role::Denoiser,
+        "wan",
+        "2.2 I2V, one expert",
+        "patch_embedding.weight 5120 36 1 2 2
+         head.modulation 1 2 5120
+         blocks.{40}.self_attn.q.weight 5120 5120",
     ),
     (
         "Wan 2.1 1.3B",

@@ -11,30 +11,31 @@ use serde_json::{Value, json};
 
 use crate::fixtures;
 
-fn latentia(home: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn latentia(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
     command.current_dir(home).env("LATENTIA_HOME", home).stdin(Stdio::null());
     command.args(arguments).output().expect("runs")
 }
 
 /// The JSON of a command that succeeds.
-fn json(home: &Path, arguments: &[&str]) -> Value {
+pub(crate) fn json(home: &Path, arguments: &[&str]) -> Value {
     let output = latentia(home, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-fn home() -> tempfile::TempDir {
+pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
 /// What each model of the fixtures is: folder, family, a word of the variant, a task, the size.
 const MODELS: &[(&str, &str, &str, &str, [u64; 2])] = &[
     ("cogvideox", "cogvideox", "", "text_to_video", [720, 480]),
+    ("cogvideox_5b", "cogvideox", "", "text_to_video", [720, 480]),
     ("flux2_klein", "flux2", "klein", "image_to_image", [1024, 1024]),
     ("flux_dev", "flux", "dev", "text_to_image", [1024, 1024]),
     ("flux_schnell", "flux", "schnell", "text_to_image", [1024, 1024]),
@@ -45,6 +46,7 @@ const MODELS: &[(&str, &str, &str, &str, [u64; 2])] = &[
     ("qwen_image", "qwen-image", "", "text_to_image", [1328, 1328]),
     ("sana", "sana", "", "text_to_image", [64, 64]),
     ("sd15", "stable-diffusion", "", "text_to_image", [64, 64]),
+    ("sd15_realvocab", "stable-diffusion", "", "text_to_image", [64, 64]),
     ("sd15_inpaint", "stable-diffusion", "inpaint", "image_to_image", [64, 64]),
     ("sd15_lcm", "stable-diffusion", "latent consistency", "text_to_image", [64, 64]),
     ("sd21", "stable-diffusion", "", "text_to_image", [64, 64]),
@@ -141,6 +143,38 @@ fn show_names_every_single_file_of_the_fixtures() {
             "{file}"
         );
         assert_eq!(shown["conflicts"], json!([]), "{file}");
+        let claims = shown["claims"].as_array().expect("claims");
+        let because = claims.iter().find(|claim| claim["fact"] == "family").map(|claim| &claim["because"]);
+        assert!(because.is_some_and(Value::is_object), "{file}: {claims:?}");
+        if ["checkpoint", "denoiser"].contains(role) {
+            assert!(!shown["tasks"].as_array().expect("tasks").is_empty(), "{file}");
+            assert!(shown["size"].is_array() && shown["memory"]["denoiser"].as_u64() > Some(0), "{file}");
+        }
+    }
+}
+
+#[test]
+fn no_model_and_no_file_of_the_fixtures_is_left_out() {
+    let folder = fixtures::folder();
+    for family in fixtures::families() {
+        let name = family.file_name().and_then(|name| name.to_str()).expect("a name");
+        let known = MODELS.iter().any(|(model, ..)| *model == name);
+        assert!(known || !family.join("model/model_index.json").is_file(), "{name} is not asked about");
+        // Files two levels deep: single files, adapters, control networks.
+        let below = |folder: &Path| -> Vec<PathBuf> {
+            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+        };
+        let inner = below(&family).into_iter().filter(|path| path.is_dir() && !path.ends_with("model"));
+        for file in below(&family).into_iter().chain(inner.flat_map(|inner| below(&inner))) {
+            let weights = file.extension().is_some_and(|end| end == "safetensors" || end == "gguf");
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
+            let relative = file.strip_prefix(&folder).expect("below").to_str().expect("UTF-8").to_owned();
+            let asked = FILES.iter().any(|(known, ..)| relative.starts_with(known));
+            assert!(
+                !weights || asked || ["golden", "inputs", "types"].contains(&stem),
+                "{relative} is not asked about"
+            );
+        }
     }
 }
 
@@ -301,7 +335,7 @@ fn folders_of_other_programs_are_looked_through() {
     assert_eq!(json(home.path(), &["show", "org-tiny", "--json"])["family"], "stable-diffusion");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("read").flatten() {
         let (path, target) = (entry.path(), to.join(entry.file_name()));

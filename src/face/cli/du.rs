@@ -1,5 +1,7 @@
 //! `latentia du`: how much room models take.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde_json::json;
 
@@ -18,12 +20,16 @@ pub(super) struct Du {
 pub(super) fn run(arguments: &Du) -> Result<()> {
     let registry = registry();
     let (mut models, mut lines) = (Vec::new(), Vec::new());
-    let (mut own, mut all) = (0, 0);
+    let (mut own, mut all, mut counted) = (0, 0, BTreeSet::new());
     for name in registry.names() {
         // What was imported and is gone takes no room.
-        let (bytes, here) = registry.usage(&name).unwrap_or((0, false));
-        all += bytes;
-        own += if here { bytes } else { 0 };
+        let (files, here) = registry.usage(&name).unwrap_or_default();
+        let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+        // A part that several models share lies there once.
+        for (_, bytes) in files.into_iter().filter(|(path, _)| counted.insert(path.clone())) {
+            all += bytes;
+            own += if here { bytes } else { 0 };
+        }
         let place = if here { "" } else { "  elsewhere" };
         lines.push(format!("{:>10}  {name}{place}", spoken_bytes(bytes)));
         models.push(json!({ "model": name, "bytes": bytes, "here": here }));

@@ -27,6 +27,9 @@ pub(super) struct Generate {
     /// A folder of configs, for a single file whose shapes cannot tell.
     #[arg(long, value_name = "FOLDER", requires = "model")]
     config: Option<PathBuf>,
+    /// A file with a text encoder or an autoencoder that the model lacks, or in place of its own; may be repeated.
+    #[arg(long = "part", value_name = "FILE", requires = "model")]
+    parts: Vec<PathBuf>,
     /// What not to draw.
     #[arg(long, value_name = "PROMPT")]
     negative: Option<String>,
@@ -188,10 +191,12 @@ fn draw(
             Precision::Auto => Precision::named(&plan.dtype).unwrap_or_default(),
             asked => asked,
         };
-        let mut model = studio.model(model, arguments.config.as_deref(), device, precision)?;
+        let mut model =
+            studio.model_with(model, arguments.config.as_deref(), &arguments.parts, device, precision)?;
         return studio.repeat(&mut model, plan, arguments.latents.as_deref(), watch, finished);
     }
-    let mut model = studio.model(model, arguments.config.as_deref(), device, precision)?;
+    let mut model =
+        studio.model_with(model, arguments.config.as_deref(), &arguments.parts, device, precision)?;
     studio.generate(&mut model, &arguments.request(), watch, finished)
 }
 

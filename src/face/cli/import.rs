@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{answer, registry};
 use crate::error::{Code, Error, Result};
 use crate::family::known::{Finding, Role};
-use crate::registry::{Layout, layout, scan};
+use crate::registry::{Given, Layout, layout, scan, survey};
 
 /// The arguments of `latentia import`.
 #[derive(Debug, Args)]
@@ -21,6 +21,10 @@ pub(super) struct Import {
     /// A folder of configs, for a single file whose shapes cannot tell.
     #[arg(long, value_name = "FOLDER")]
     config: Option<PathBuf>,
+    /// A file with a text encoder or an autoencoder for it; may be repeated. Those that lie beside it and alone fit are
+    /// found without.
+    #[arg(long = "part", value_name = "FILE")]
+    parts: Vec<PathBuf>,
     /// Says what it is, against what is found: family=…, variant=…, prediction=…, size=WxH.
     #[arg(long = "set", value_name = "FACT=VALUE", value_parser = fact)]
     facts: Vec<(String, String)>,
@@ -32,10 +36,20 @@ pub(super) struct Import {
     pub(super) json: bool,
 }
 
+/// What a network's output may mean.
+const PREDICTIONS: &[&str] = &["epsilon", "v", "sample", "flow", "edm", "edm_v"];
+
 fn fact(text: &str) -> std::result::Result<(String, String), String> {
     let (fact, value) = text.split_once('=').ok_or("write FACT=VALUE")?;
     if !["family", "variant", "prediction", "size"].contains(&fact) || value.is_empty() {
         return Err("the facts are family, variant, prediction and size".into());
+    }
+    if fact == "prediction" && !PREDICTIONS.contains(&value) {
+        return Err(format!("predictions are {}", PREDICTIONS.join(", ")));
+    }
+    let side = |side: &str| side.parse::<u16>().is_ok_and(|side| side > 0);
+    if fact == "size" && !value.split_once('x').is_some_and(|(width, height)| side(width) && side(height)) {
+        return Err("a size is WIDTHxHEIGHT, such as 768x768".into());
     }
     Ok((fact.to_owned(), value.to_owned()))
 }
@@ -53,18 +67,16 @@ pub(super) fn run(arguments: &Import) -> Result<()> {
 /// One model.
 fn one(arguments: &Import) -> Result<()> {
     let path = &arguments.path;
-    let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let stem = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
     let stem = stem.unwrap_or_default().to_string_lossy();
     let stem = stem.strip_prefix("models--").map_or(stem.to_string(), |rest| rest.replace("--", "-"));
     let name = arguments.name.clone().unwrap_or(stem);
     let told: Map<String, Value> =
         arguments.facts.iter().map(|(fact, value)| (fact.clone(), json!(value))).collect();
-    let survey = if arguments.dry_run {
-        crate::registry::survey(path, arguments.config.as_deref(), Some(&Value::Object(told)))?
-    } else {
-        registry().import(path, &name, arguments.config.as_deref(), told)?
-    };
+    let given = Given { config: arguments.config.as_deref(), parts: &arguments.parts, facts: Some(&told) };
+    let survey =
+        if arguments.dry_run { survey(path, &given)? } else { registry().import(path, &name, &given)? };
     let value =
         json!({ "imported": [{ "name": name, "path": survey.path, "found": survey.finding }], "others": [] });
     answer(arguments.json, &value, &[format!("{name}  {}", said(&survey.finding))])
@@ -72,7 +84,11 @@ fn one(arguments: &Import) -> Result<()> {
 
 /// Everything that is recognised in a folder of another program: whole models are remembered, parts are listed.
 fn many(arguments: &Import, layout: Layout) -> Result<()> {
-    if arguments.name.is_some() || arguments.config.is_some() || !arguments.facts.is_empty() {
+    if arguments.name.is_some()
+        || arguments.config.is_some()
+        || !arguments.parts.is_empty()
+        || !arguments.facts.is_empty()
+    {
         let message = format!("`{}` is {}: name one model in it", arguments.path.display(), layout.name());
         return Err(Error::argument("path", message));
     }
@@ -92,7 +108,7 @@ fn many(arguments: &Import, layout: Layout) -> Result<()> {
         let known = registry.names().contains(&sighting.name);
         let remembered = whole && !known;
         if remembered && !arguments.dry_run {
-            registry.import(&sighting.path, &sighting.name, None, Map::new())?;
+            registry.import(&sighting.path, &sighting.name, &Given::default())?;
         }
         let mark = if remembered { "+" } else { "-" };
         lines.push(format!("{mark}  {}  {}  {}", sighting.name, said(finding), sighting.path.display()));

@@ -34,11 +34,11 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
     let mut catalogue = Catalogue::known();
     let mut broken = Vec::new();
     if let Some((name, survey)) = Studio::open(&home()).embedded() {
-        catalogue.install(name, &survey);
+        catalogue.install(name, &survey)?;
     }
     for name in registry.names() {
-        match registry.survey(&name, None) {
-            Ok(survey) => catalogue.install(&name, &survey),
+        match registry.survey(&name, None, &[]) {
+            Ok(survey) => catalogue.install(&name, &survey)?,
             Err(error) => broken.push((name, error)),
         }
     }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::{answer, registry, spoken_bytes};
 use crate::error::Result;
-use crate::family::known::{Finding, spoken};
-use crate::registry::terms;
+use crate::family::known::{Finding, Role, spoken};
 
 /// The arguments of `latentia show`.
 #[derive(Debug, Args)]
@@ -18,19 +17,18 @@ pub(super) struct Show {
     /// A folder of configs, for a single file whose shapes cannot tell.
     #[arg(long, value_name = "FOLDER")]
     config: Option<PathBuf>,
+    /// A file with a text encoder or an autoencoder for it; may be repeated. Those that lie beside it and alone fit are
+    /// found without.
+    #[arg(long = "part", value_name = "FILE")]
+    parts: Vec<PathBuf>,
     /// Prints one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
 
 pub(super) fn run(arguments: &Show) -> Result<()> {
-    let survey = registry().survey(&arguments.model, arguments.config.as_deref())?;
-    let mut value = json!(survey.finding);
-    value["path"] = json!(survey.path);
-    value["files"] = json!(survey.files);
-    let finding = &survey.finding;
-    let variant = finding.variant.as_deref().unwrap_or_default();
-    value["terms"] = json!(finding.family.as_deref().and_then(|family| terms(family, variant)));
+    let survey = registry().survey(&arguments.model, arguments.config.as_deref(), &arguments.parts)?;
+    let value = survey.to_json()?;
     answer(arguments.json, &value, &lines(&survey.finding, &value))
 }
 
@@ -52,13 +50,15 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
     row("role", value["role"].as_str().unwrap_or_default().replace('_', " "));
     row("tasks", list("tasks"));
     row("abilities", list("abilities"));
-    row("prediction", finding.prediction.clone().unwrap_or_default());
+    let draws = matches!(finding.role, Role::Denoiser | Role::Checkpoint) && finding.family.is_some();
+    let unknown = if draws { "unknown" } else { "" };
+    row("prediction", finding.prediction.clone().unwrap_or_else(|| unknown.into()));
     row("size", finding.size.map_or(String::new(), |[width, height]| format!("{width}x{height}")));
     if let Some(profile) = finding.profile {
         row("sides", format!("multiples of {}", profile.multiple));
-        let text = |key: &str| value["terms"][key].as_str().unwrap_or_default().to_owned();
-        let checked = if value["terms"]["checked"] == false { " (not checked)" } else { "" };
-        row("licence", format!("{}{checked}", text("licence")));
+    }
+    for (name, text) in terms(value) {
+        row(name, text);
     }
     if !finding.tasks.is_empty() {
         row("runs here", if finding.runs { "yes" } else { "no" }.into());
@@ -80,8 +80,14 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
             .to_owned(),
         );
     }
+    for (name, text) in weighed(value) {
+        row(name, text);
+    }
     for missing in &finding.missing {
         row("missing", missing.clone());
+    }
+    for scheme in &finding.unread {
+        row("packed", format!("{scheme} (known, not readable yet)"));
     }
     for conflict in &finding.conflicts {
         row("conflict", conflict.clone());
@@ -106,4 +112,47 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
         row("tensor", name.clone());
     }
     lines
+}
+
+/// What the makers allow and recommend, and whether anybody has compared it with their words.
+fn terms(value: &Value) -> Vec<(&'static str, String)> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (licence, defaults) = (&value["licence"], &value["defaults"]);
+    let mut rows = Vec::new();
+    if licence["class"].is_string() {
+        let gate = if licence["gated"] == true { ", asks for an agreement" } else { "" };
+        rows.push(("licence", format!("{}{gate} ({})", word(&licence["class"]), word(&licence["because"]))));
+    }
+    if licence["said"].is_string() {
+        rows.push(("licence", format!("{} (the file says so)", word(&licence["said"]))));
+    }
+    if defaults.is_object() {
+        let (steps, guidance) = (&defaults["steps"], &defaults["guidance"]);
+        let because = word(&defaults["because"]);
+        rows.push(("defaults", format!("{steps} steps, guidance {guidance} ({because})")));
+    }
+    rows
+}
+
+/// What the phases weigh, and the files with their digests: that of all bytes where it is known, else that of the header.
+fn weighed(value: &Value) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    let memory = &value["memory"];
+    if memory.is_object() {
+        let bytes = |phase: &str| spoken_bytes(memory[phase].as_u64().unwrap_or(0));
+        let phases = ["text_encoder", "denoiser", "decoder"];
+        let phases = phases.map(|phase| format!("{} {}", phase.replace('_', " "), bytes(phase))).join(", ");
+        let dtype = memory["dtype"].as_str().unwrap_or_default();
+        let peak = bytes("peak");
+        rows.push(("memory", format!("{peak} of weights in {dtype}, one phase at a time: {phases}")));
+    }
+    for file in value["files"].as_array().into_iter().flatten() {
+        let name = file["name"].as_str().unwrap_or_default();
+        let digest = match file["sha256"].as_str() {
+            Some(digest) => format!("sha256 {digest}"),
+            None => format!("header sha256 {}", file["header_sha256"].as_str().unwrap_or_default()),
+        };
+        rows.push(("file", format!("{name} {digest}")));
+    }
+    rows
 }

@@ -43,6 +43,13 @@ pub(super) static CONTROLS: &[Rule] = &[
         &[Has(COND), Is(Context, 2048), Is(Added, 2816), No(UNION), No(MOTION)],
     )
     .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SDXL, small",
+        &[Has(COND), Is(Context, 0), Is(Added, 2816), No(UNION), No(MOTION)],
+    )
+    .can(STEER),
     part(Controlnet, "controlnet", "of SDXL, union", &[Has(COND), Has(UNION), No(MOTION)]).can(STEER),
     part(
         Controlnet,
@@ -191,7 +198,9 @@ pub(super) static ADAPTERS: &[Rule] = &[
     .can(&["motion"]),
     part(Adapter, "animatediff", "v2", &[Has(MOTION), Has(MIDDLE), No("controlnet_cond_embedding*")])
         .can(&["motion"]),
-    part(Adapter, "sparsectrl", "", &[Has(MOTION), Has("controlnet_cond_embedding*")]).can(STEER),
+    part(Adapter, "sparsectrl", "scribble", &[Has(MOTION), Has("controlnet_cond_embedding.conv_in.weight")])
+        .can(STEER),
+    part(Adapter, "sparsectrl", "rgb", &[Has(MOTION), Has("controlnet_cond_embedding.weight")]).can(STEER),
 ];
 
 /// What a low-rank change adds to a matrix's name, in the spellings of `models.md` 4.1.

@@ -1,5 +1,7 @@
 //! What was found out about files: facts with evidence, and where the evidence disagrees.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use super::super::contract::{Evidence, Task};
@@ -54,6 +56,8 @@ pub struct Part {
     pub variant: &'static str,
     /// The component of a folder, or the prefix in a file.
     pub place: String,
+    /// The file.
+    pub path: PathBuf,
     /// How many tensors.
     pub tensors: usize,
     /// Numbers in them.
@@ -91,6 +95,8 @@ pub struct Finding {
     pub parts: Vec<Part>,
     /// The parts that are not.
     pub missing: Vec<String>,
+    /// Ways in which weights are packed that are known by name and not readable yet.
+    pub unread: Vec<String>,
     /// What a user should know.
     pub notes: Vec<String>,
     /// Names of tensors that may tell somebody more; only where the family is unknown.
@@ -115,9 +121,17 @@ impl Finding {
             conflicts: Vec::new(),
             parts: Vec::new(),
             missing: Vec::new(),
+            unread: Vec::new(),
             notes: Vec::new(),
             telling: Vec::new(),
             profile: None,
+        }
+    }
+
+    /// Says which file the parts are in.
+    pub fn lies_in(&mut self, path: &Path) {
+        for part in &mut self.parts {
+            path.clone_into(&mut part.path);
         }
     }
 
@@ -128,9 +142,13 @@ impl Finding {
         }
     }
 
-    /// The strongest word on a fact: the user's, then the surest, then the first.
+    /// The strongest word on a fact: the user's, then the surest, then what somebody said before what is only assumed,
+    /// then the first.
     pub fn says(&self, fact: &str) -> Option<&Claim> {
-        let rank = |claim: &&Claim| (matches!(claim.because, Evidence::User(_)), claim.confidence);
+        let rank = |claim: &&Claim| {
+            let is_user = matches!(claim.because, Evidence::User(_));
+            (is_user, claim.confidence, !matches!(claim.because, Evidence::Assumed(_)))
+        };
         let mut best: Option<&Claim> = None;
         for claim in self.claims.iter().filter(|claim| claim.fact == fact) {
             if best.is_none_or(|best| rank(&claim) > rank(&best)) {
@@ -142,9 +160,13 @@ impl Finding {
 
     /// Settles each fact; where two sure sources disagree, nothing is settled and both are reported.
     pub fn settle(&mut self) {
-        let found: Vec<String> =
-            ["family", "prediction"].iter().flat_map(|fact| self.disagreements(fact)).collect();
-        self.conflicts.extend(found);
+        let facts = ["family", "variant", "prediction"];
+        let found: Vec<String> = facts.iter().flat_map(|fact| self.disagreements(fact)).collect();
+        for conflict in found {
+            if !self.conflicts.contains(&conflict) {
+                self.conflicts.push(conflict);
+            }
+        }
         let torn = |finding: &Self, fact: &str| {
             let user = matches!(finding.says(fact), Some(Claim { because: Evidence::User(_), .. }));
             !user && finding.sure(fact).windows(2).any(|pair| pair[0].value != pair[1].value)
@@ -192,7 +214,15 @@ impl Finding {
         let Some(best) = self.says(fact) else { return Vec::new() };
         // A published habit is what is assumed where nobody speaks; it contradicts nothing.
         let speaks = |claim: &&Claim| claim.fact == fact && !matches!(claim.because, Evidence::Assumed(_));
-        let others = self.claims.iter().filter(speaks).filter(|claim| claim.value != best.value);
+        let differs = |claim: &&Claim| match fact {
+            // A variant may be told more or less fully, and a class may name another side of it than shapes do.
+            "variant" => {
+                let weak = [claim, best].iter().any(|claim| matches!(claim.because, Evidence::Metadata(_)));
+                weak && !claim.value.contains(&best.value) && !best.value.contains(&claim.value)
+            }
+            _ => claim.value != best.value,
+        };
+        let others = self.claims.iter().filter(speaks).filter(differs);
         others
             .map(|other| {
                 format!(

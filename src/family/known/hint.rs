@@ -19,6 +19,10 @@ static NOTES: &[Note] = &[
     ("modelspec.architecture", "stable-diffusion-3", "family", "sd3"),
     ("modelspec.architecture", "flux-1", "family", "flux"),
     ("modelspec.architecture", "Flux", "family", "flux"),
+    ("modelspec.architecture", "stable-diffusion-v1", "variant", "1"),
+    ("modelspec.architecture", "stable-diffusion-v2", "variant", "2"),
+    ("modelspec.architecture", "stable-diffusion-v2-768-v", "prediction", "v"),
+    ("modelspec.architecture", "stable-diffusion-v2-512", "prediction", "epsilon"),
     ("modelspec.prediction_type", "epsilon", "prediction", "epsilon"),
     ("modelspec.prediction_type", "v", "prediction", "v"),
     ("ss_base_model_version", "sdxl", "family", "stable-diffusion-xl"),
@@ -26,6 +30,7 @@ static NOTES: &[Note] = &[
     ("ss_base_model_version", "sd_v2", "family", "stable-diffusion"),
     ("ss_base_model_version", "sd3", "family", "sd3"),
     ("ss_base_model_version", "flux", "family", "flux"),
+    ("ss_v2", "true", "variant", "2"),
     ("ss_network_module", "networks.lora_flux", "family", "flux"),
     ("ss_network_module", "networks.lora_sd3", "family", "sd3"),
     ("ss_network_module", "networks.lora_lumina", "family", "lumina2"),
@@ -41,7 +46,8 @@ static NOTES: &[Note] = &[
     ("general.architecture", "qwen_image", "family", "qwen-image"),
 ];
 
-/// A word in a name: the family it means something in (any if empty), the fact and its value.
+/// A word in a name: the family it means something in, with `/` and how the variant begins where only some of the
+/// family mean it so, the fact and its value.
 #[rustfmt::skip]
 static WORDS: &[(&str, &str, &str, &str)] = &[
     ("lightning", "stable-diffusion-xl", "distillation", "Lightning"),
@@ -56,6 +62,10 @@ static WORDS: &[(&str, &str, &str, &str)] = &[
     ("dmd2", "stable-diffusion-xl", "distillation", "DMD2"),
     ("vpred", "stable-diffusion-xl", "prediction", "v"),
     ("vpred", "stable-diffusion", "prediction", "v"),
+    ("768", "stable-diffusion/2", "prediction", "v"),
+    ("768v", "stable-diffusion/2", "prediction", "v"),
+    ("512", "stable-diffusion/2", "prediction", "epsilon"),
+    ("base", "stable-diffusion/2", "prediction", "epsilon"),
     ("kontext", "flux", "kind", "Kontext"),
     ("krea", "flux", "kind", "Krea"),
     ("canny", "flux", "kind", "Canny"),
@@ -87,7 +97,11 @@ pub(super) fn read_notes(finding: &mut Finding, inventory: &Inventory) {
             ));
         }
     }
-    for (key, fact) in [("modelspec.license", "licence"), ("modelspec.title", "title")] {
+    for (key, fact) in [
+        ("modelspec.license", "licence"),
+        ("modelspec.title", "title"),
+        ("modelspec.trigger_phrase", "trigger_words"),
+    ] {
         if let Some(note) = inventory.metadata.get(key) {
             let shown: String = note.chars().take(120).collect();
             finding.claim(Claim::new(fact, shown, Evidence::Metadata(key.into()), Confidence::Likely));
@@ -98,11 +112,13 @@ pub(super) fn read_notes(finding: &mut Finding, inventory: &Inventory) {
 /// Adds what words in a file's name say; a name never tells the family.
 pub fn read_name(finding: &mut Finding, name: &str) {
     let Some(family) = finding.says("family").map(|claim| claim.value.clone()) else { return };
+    let variant = finding.says("variant").map(|claim| claim.value.clone()).unwrap_or_default();
     let lower = name.to_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
     for (word, of, fact, value) in WORDS {
         let there = words.contains(word) || (*word == "vpred" && lower.contains("v-pred"));
-        if there && *of == family {
+        let (whose, which) = of.split_once('/').unwrap_or((of, ""));
+        if there && whose == family && variant.starts_with(which) {
             finding.claim(Claim::new(fact, *value, Evidence::Name(name.into()), Confidence::Guessed));
         }
     }

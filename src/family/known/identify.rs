@@ -4,6 +4,7 @@
 //! `models.md` 3.1.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::super::contract::Evidence;
 use super::adapter::{ADAPTERS, CONTROLS, LORAS, low_rank};
@@ -40,10 +41,10 @@ const ENCODER_PREFIXES: &[&str] = &["cond_stage_model.", "conditioner.embedders.
 
 /// What a file is, by its tensors and the notes in its header.
 pub fn identify(inventory: &Inventory) -> Finding {
-    match unwrapped(inventory) {
-        Some(plain) => by_role(&plain),
-        None => by_role(inventory),
-    }
+    let plain = unwrapped(inventory).or_else(|| inventory.in_names_of_transformers());
+    let mut finding = by_role(plain.as_ref().unwrap_or(inventory));
+    finding.unread.extend(inventory.unread());
+    finding
 }
 
 /// Names without what compilers and parallel wrappers put into them; `None` if there is nothing of the kind.
@@ -124,11 +125,14 @@ fn first<'a>(tables: &[&'static [Rule]], views: &[View<'a>]) -> Option<Found<'a>
     tables.iter().find_map(|table| views.iter().find_map(|view| best(table, view)))
 }
 
-/// The rule with the most conditions among those that fit; the first of equals.
+/// The rule with the most conditions among those that fit; of equals the first family, and of its rows the last, since
+/// a table goes from what makes a family to what tells its members apart.
 fn best<'a>(table: &'static [Rule], view: &View<'a>) -> Option<Found<'a>> {
     let fitting: Vec<&'static Rule> = table.iter().filter(|rule| rule.fits(view)).collect();
     let most = fitting.iter().map(|rule| rule.when.len()).max()?;
-    let rule = *fitting.iter().find(|rule| rule.when.len() == most)?;
+    let mut equals = fitting.iter().copied().filter(|rule| rule.when.len() == most);
+    let first = equals.next()?;
+    let rule = equals.rfind(|rule| rule.family == first.family).unwrap_or(first);
     let mut rivals: Vec<&str> =
         fitting.iter().map(|other| other.family).filter(|&f| f != rule.family).collect();
     rivals.dedup();
@@ -229,7 +233,7 @@ fn prediction(finding: &mut Finding, rule: &Rule, view: &View<'_>) {
 
 /// The tensors that decided, at most four.
 fn evidence(rule: &Rule, view: &View<'_>) -> String {
-    let positive = rule.when.iter().filter(|when| !matches!(when, When::No(_)));
+    let positive = rule.when.iter().filter(|when| !matches!(when, When::No(_) | When::Not(_)));
     let spoken: Vec<String> = positive.filter_map(|when| when.spoken(view)).take(6).collect();
     let mut unique = spoken;
     unique.dedup();
@@ -303,6 +307,7 @@ fn part(view: &View<'_>, rule: Option<&Rule>, role: Role) -> Part {
         family: rule.map_or("", |rule| rule.family),
         variant: rule.map_or("", |rule| rule.variant),
         place: view.prefix().into(),
+        path: PathBuf::new(),
         tensors,
         parameters,
         bytes,

@@ -22,6 +22,7 @@ const FLUX: &str = "double_blocks.0.img_attn.norm.key_norm.scale|double_blocks.0
 const FLUX_IN: &str = "img_in.weight|x_embedder.weight";
 const POOLED: &str = "vector_in.in_layer.weight|time_text_embed.text_embedder.linear_1.weight";
 const GUIDED: &str = "guidance_in.in_layer.weight|time_text_embed.guidance_embedder.linear_1.weight";
+const EARLY: &str = "early_stream_modulations.image.lin.weight|early_stream_modulations.image.linear.weight";
 const GATE: &str = "double_blocks.0.img_mlp.gate_proj.weight";
 const APPROXIMATOR: &str = "distilled_guidance_layer.*";
 const GLOBAL: &str = "double_stream_modulation_img.lin.weight|double_stream_modulation_img.linear.weight";
@@ -38,6 +39,9 @@ const QWEN: &str = "transformer_blocks.0.img_mod.1.weight";
 const SANA: &str = "blocks.0.mlp.inverted_conv*|transformer_blocks.0.ff.conv_inverted.weight";
 const SANA_TIME: &str = "t_block.1.weight|time_embed.linear.weight";
 const PIXART: &str = "t_block.1.weight|adaln_single.linear.weight";
+/// Four channels and their deviations, two by two.
+const PIXART_OUT: &str = "final_layer.linear.weight|proj_out.weight";
+const AURA: &str = "double_layers.0.attn.w1q.weight|joint_transformer_blocks.0.ff_context.linear_2.weight";
 const PIXART_IN: &str = "x_embedder.proj.weight|pos_embed.proj.weight";
 
 /// Every transformer that draws pictures.
@@ -131,6 +135,17 @@ pub(super) static IMAGES: &[Rule] = &[
         .flow(1024, 1024)
         .note("whether it edits, only a name tells"),
     denoiser("ovis-image", "", &[Has(GATE), Has("txt_norm.weight")]).tasks(WORDS).flow(1024, 1024),
+    denoiser(
+        "ovis-image",
+        "",
+        &[
+            Has("single_transformer_blocks.0.proj_mlp.weight"),
+            Has("context_embedder_norm.weight"),
+            No(POOLED),
+        ],
+    )
+    .tasks(WORDS)
+    .flow(1024, 1024),
     denoiser("flux2", "", &[Has(GLOBAL)]).tasks(DRAW).can(&["edit", "references"]).flow(1024, 1024),
     denoiser("flux2", "klein 4B", &[Has(GLOBAL), Dim(TEXT_IN, 1, 7680)])
         .tasks(DRAW)
@@ -146,22 +161,14 @@ pub(super) static IMAGES: &[Rule] = &[
         .tasks(DRAW)
         .can(&["edit", "references"])
         .flow(1024, 1024),
-    denoiser(
-        "flux3",
-        "base",
-        &[Has("early_stream_modulations.image.lin.weight"), No("ref_time_in.in_layer.*")],
-    )
-    .tasks(DRAW)
-    .can(&["references"])
-    .flow(1024, 1024),
-    denoiser(
-        "flux3",
-        "distilled",
-        &[Has("early_stream_modulations.image.lin.weight"), Has("ref_time_in.in_layer.*")],
-    )
-    .tasks(DRAW)
-    .can(&["references"])
-    .flow(1024, 1024),
+    denoiser("flux3", "base", &[Has(EARLY), No("ref_time_in.in_layer.*")])
+        .tasks(DRAW)
+        .can(&["references"])
+        .flow(1024, 1024),
+    denoiser("flux3", "distilled", &[Has(EARLY), Has("ref_time_in.in_layer.*")])
+        .tasks(DRAW)
+        .can(&["references"])
+        .flow(1024, 1024),
     denoiser("lumina2", "", &[Has(CAPTION), Has(NEXT), Has(LUMINA), No(Z_IMAGE)])
         .tasks(DRAW)
         .flow(1024, 1024),
@@ -259,7 +266,7 @@ pub(super) static IMAGES: &[Rule] = &[
         .tasks(DRAW)
         .can(&["edit"])
         .predicts("flow"),
-    denoiser("krea2", "", &[Has("txtfusion.projector.weight")])
+    denoiser("krea2", "", &[Has("txtfusion.projector.weight|text_fusion.projector.weight")])
         .tasks(DRAW)
         .predicts("flow")
         .note("Turbo is told by name"),
@@ -318,6 +325,8 @@ pub(super) static IMAGES: &[Rule] = &[
             No("ar_embedder.*|adaln_single.emb.resolution_embedder.*"),
             No(SANA),
             No("patchify_proj.weight"),
+            Dim(PIXART_OUT, 0, 32),
+            No("temporal_transformer_blocks.*"),
         ],
     )
     .tasks(DRAW)
@@ -326,7 +335,13 @@ pub(super) static IMAGES: &[Rule] = &[
     denoiser(
         "pixart",
         "alpha",
-        &[Has(PIXART), Has(PIXART_IN), Has("ar_embedder.*|adaln_single.emb.resolution_embedder.*"), No(SANA)],
+        &[
+            Has(PIXART),
+            Has(PIXART_IN),
+            Has("ar_embedder.*|adaln_single.emb.resolution_embedder.*"),
+            No(SANA),
+            Dim(PIXART_OUT, 0, 32),
+        ],
     )
     .tasks(DRAW)
     .predicts("epsilon")
@@ -353,8 +368,11 @@ pub(super) static IMAGES: &[Rule] = &[
     )
     .tasks(WORDS)
     .flow(1024, 1024),
-    denoiser("auraflow", "", &[Has("double_layers.0.attn.w1q.weight")]).tasks(WORDS).flow(1024, 1024),
-    denoiser("hunyuan-dit", "", &[Has("mlp_t5.0.weight")]).tasks(WORDS).predicts("v").size(1024, 1024),
+    denoiser("auraflow", "", &[Has(AURA)]).tasks(WORDS).flow(1024, 1024),
+    denoiser("hunyuan-dit", "", &[Has("mlp_t5.0.weight|time_extra_emb.pooler.q_proj.weight")])
+        .tasks(WORDS)
+        .predicts("v")
+        .size(1024, 1024),
 ];
 
 const SANA_OUT: &str = "final_layer.linear.weight|proj_out.weight";

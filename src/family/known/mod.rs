@@ -5,6 +5,7 @@
 //! matcher reads it. Every fact carries its evidence; where nothing tells, nothing is claimed.
 
 mod adapter;
+mod checked;
 mod finding;
 mod hint;
 mod identify;
@@ -16,6 +17,7 @@ mod rule;
 mod unet;
 mod video;
 
+pub use checked::{CHECKED, UNCHECKED};
 pub use finding::{Claim, Confidence, Finding, Part, spoken};
 pub use hint::read_name;
 pub use identify::identify;

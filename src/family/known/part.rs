@@ -5,7 +5,7 @@
 
 use super::super::contract::Task;
 use super::rule::Role::{self, Embedding, Other, TextEncoder, Upscaler, Vae};
-use super::rule::When::{Dim, Has, No, NotDim, Rank};
+use super::rule::When::{Dim, Has, No, Not, NotDim, Rank};
 use super::rule::{Rule, part};
 
 const IN: &str = "decoder.conv_in.weight";
@@ -16,6 +16,8 @@ const WAN: &str = "decoder.middle.0.residual.0.gamma|decoder.mid_block.resnets.0
 const WAN_DEEP: &str = "decoder.upsamples.0.upsamples.0.residual.2.weight|decoder.up_blocks.0.upsampler.*";
 const LTX: &str =
     "decoder.up_blocks.0.res_blocks.0.conv1.conv.weight|decoder.mid_block.resnets.0.conv1.conv.weight";
+/// Attention in the middle, which tells Hunyuan's from LTX's.
+const ATTENDS: &str = "decoder.mid_block.attentions.*|decoder.mid.attn_1.*";
 const LTX_TIME: &str = "decoder.last_time_embedder.*|decoder.time_embedder.*";
 const COG: &str = "decoder.*norm_layer*";
 const DEEP: &str = "encoder.project_in.conv*|decoder.up_blocks.*.conv_inverted.weight";
@@ -23,8 +25,13 @@ const TINY: &str = "decoder.layers.0.weight|taesd_decoder.1.weight|decoder.1.wei
 
 /// Autoencoders.
 pub(super) static VAES: &[Rule] = &[
-    part(Vae, "sd-vae", "4 channels", &[Dim(IN, 1, 4), Rank(IN, 4), No(TIME)])
-        .note("of SD 1, 2 or XL: the scale of latents follows the model it serves"),
+    part(
+        Vae,
+        "sd-vae",
+        "4 channels",
+        &[Dim(IN, 1, 4), Rank(IN, 4), No(TIME), No("decoder.mid_block.temp_convs.*")],
+    )
+    .note("of SD 1, 2 or XL: the scale of latents follows the model it serves"),
     part(Vae, "svd-vae", "over time", &[Dim(IN, 1, 4), Rank(IN, 4), Has(TIME)]),
     part(
         Vae,
@@ -39,38 +46,48 @@ pub(super) static VAES: &[Rule] = &[
         Vae,
         "hunyuan-image-vae",
         "64 channels",
-        &[Dim(IN, 1, 64), Rank(IN, 4), No("bn.running_mean"), No(DEEP)],
+        &[Dim(IN, 1, 64), Rank(IN, 4), No("bn.running_mean"), No(DEEP), No(WAN)],
     ),
-    part(Vae, "wan-vae", "16 channels", &[Has(WAN), No(WAN_DEEP)]).note("of Wan 2.1 and Qwen-Image"),
-    part(Vae, "wan-vae", "48 channels", &[Has(WAN), Has(WAN_DEEP)]).note("of Wan 2.2 TI2V"),
-    part(Vae, "ltx-vae", "", &[Has(LTX), No(COG)]),
-    part(Vae, "ltx-vae", "0.9.0", &[Has(LTX), No(COG), Dim(LTX, 0, 512), No(LTX_TIME)]),
+    part(Vae, "wan-vae", "16 channels", &[Has(WAN), No(WAN_DEEP), No(IN3), Not(&Rank(IN, 4))])
+        .note("of Wan 2.1 and Qwen-Image"),
+    part(Vae, "wan-vae", "48 channels", &[Has(WAN), Has(WAN_DEEP), No(IN3), Not(&Rank(IN, 4))])
+        .note("of Wan 2.2 TI2V"),
+    part(Vae, "qwen-2.1-vae", "64 channels", &[Has(WAN), Rank(IN, 4), Dim(IN, 1, 64), No(IN3)]),
+    part(
+        Vae,
+        "mochi-vae",
+        "12 channels",
+        &[Has("decoder.block_in.resnets.0.conv1.conv.weight"), Has("decoder.up_blocks.0.proj.weight")],
+    ),
+    part(Vae, "h3-vae", "24 channels", &[Has("decoder.transformer_blocks.0.scale1"), Dim(QUANT, 0, 24)]),
+    part(Vae, "ltx-vae", "", &[Has(LTX), No(COG), No(ATTENDS)]),
+    part(Vae, "ltx-vae", "0.9.0", &[Has(LTX), No(COG), No(ATTENDS), Dim(LTX, 0, 512), No(LTX_TIME)]),
     part(
         Vae,
         "ltx-vae",
         "0.9.1",
-        &[Has(LTX), No(COG), Dim(LTX, 0, 1024), NotDim("encoder.conv_out.conv.weight", 1, 2048)],
+        &[Has(LTX), No(COG), No(ATTENDS), Dim(LTX, 0, 1024), NotDim("encoder.conv_out.conv.weight", 1, 2048)],
     ),
     part(
         Vae,
         "ltx-vae",
         "0.9.5 or later",
-        &[Has(LTX), No(COG), Dim("encoder.conv_out.conv.weight", 1, 2048)],
+        &[Has(LTX), No(COG), No(ATTENDS), Dim("encoder.conv_out.conv.weight", 1, 2048)],
     ),
-    part(Vae, "hunyuan-video-vae", "", &[Has(IN3), Rank(IN3, 5), No(COG), No(LTX)]),
+    part(Vae, "hunyuan-video-vae", "", &[Has(IN3), Rank(IN3, 5), No(COG), Has(ATTENDS)]),
     part(
         Vae,
         "hunyuan-video-vae",
         "16 channels",
-        &[Has(IN3), Rank(IN3, 5), No(COG), No(LTX), Dim(IN3, 1, 16)],
+        &[Has(IN3), Rank(IN3, 5), No(COG), Has(ATTENDS), Dim(IN3, 1, 16)],
     ),
     part(
         Vae,
         "hunyuan-video-vae",
         "32 channels",
-        &[Has(IN3), Rank(IN3, 5), No(COG), No(LTX), Dim(IN3, 1, 32)],
+        &[Has(IN3), Rank(IN3, 5), No(COG), Has(ATTENDS), Dim(IN3, 1, 32)],
     ),
-    part(Vae, "cogvideox-vae", "", &[Has(IN3), Rank(IN3, 5), Has(COG), No(LTX)]),
+    part(Vae, "cogvideox-vae", "", &[Has(IN3), Rank(IN3, 5), Has(COG), No(ATTENDS)]),
     part(Vae, "dc-ae", "", &[Has(DEEP), No("transformer_blocks.0.*")]),
     part(Vae, "tiny-vae", "pictures", &[Has(TINY), Rank(TINY, 4), No("decoder.22.bias")])
         .note("TAESD: quick previews, and codecs of small models"),
@@ -81,18 +98,20 @@ pub(super) static VAES: &[Rule] = &[
         &[Has("1.weight"), Dim("1.weight", 0, 64), Rank("1.weight", 4), Has("3.conv.0.weight")],
     ),
     part(Vae, "tiny-vae", "clips", &[Has("decoder.22.bias")]).note("TAEHV: previews of Wan, Hunyuan and LTX"),
-    part(Vae, "audio-vae", "", &[Has("*mel_*|decoder.conv_in.conv.bias_audio"), No(IN), No(IN3)]),
+    part(Vae, "audio-vae", "", &[Has(IN3), Rank(IN3, 4)]),
 ];
 
-const CLIP: &str = "text_model.encoder.layers.0.mlp.fc1.weight|transformer.text_model.encoder.layers.0.mlp.fc1.weight|text_model.encoder.layers.0.mlp.fc1.weight";
-const CLIP_22: &str = "text_model.encoder.layers.22.*|transformer.text_model.encoder.layers.22.*";
-const CLIP_30: &str = "text_model.encoder.layers.30.*|transformer.text_model.encoder.layers.30.*";
-const CLIP_WORDS: &str =
-    "text_model.embeddings.token_embedding.weight|transformer.text_model.embeddings.token_embedding.weight";
+const CLIP: &str = "text_model.encoder.layers.0.mlp.fc1.weight|transformer.text_model.encoder.layers.0.mlp.fc1.weight|encoder.layers.0.mlp.fc1.weight";
+const CLIP_22: &str =
+    "text_model.encoder.layers.22.*|transformer.text_model.encoder.layers.22.*|encoder.layers.22.*";
+const CLIP_30: &str =
+    "text_model.encoder.layers.30.*|transformer.text_model.encoder.layers.30.*|encoder.layers.30.*";
+const CLIP_WORDS: &str = "text_model.embeddings.token_embedding.weight|transformer.text_model.embeddings.token_embedding.weight|embeddings.token_embedding.weight";
 const OPEN: &str =
     "transformer.resblocks.0.attn.in_proj_weight|model.transformer.resblocks.0.attn.in_proj_weight";
 const OPEN_WORDS: &str = "token_embedding.weight|model.token_embedding.weight";
-const VISION: &str = "vision_model.embeddings.class_embedding|visual.class_embedding";
+const VISION: &str =
+    "vision_model.embeddings.class_embedding|visual.class_embedding|embeddings.class_embedding";
 const T5: &str = "encoder.block.0.layer.0.SelfAttention.q.weight|transformer.encoder.block.0.layer.0.SelfAttention.q.weight";
 const T5_BIAS: &str = "encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight|transformer.encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight";
 const T5_WIDE: &str = "encoder.block.0.layer.1.DenseReluDense.wi_1.weight|transformer.encoder.block.0.layer.1.DenseReluDense.wi_1.weight";
@@ -117,7 +136,7 @@ pub(super) static ENCODERS: &[Rule] = &[
     part(TextEncoder, "clip", "", &[Has(OPEN)]),
     part(TextEncoder, "clip", "OpenCLIP-H", &[Has(OPEN), Dim(OPEN_WORDS, 1, 1024)]),
     part(TextEncoder, "clip", "OpenCLIP-bigG", &[Has(OPEN), Dim(OPEN_WORDS, 1, 1280)]),
-    part(TextEncoder, "clip-vision", "", &[Has(VISION), No(CLIP)]),
+    part(TextEncoder, "clip-vision", "", &[Has(VISION), No(CLIP_WORDS)]),
     part(TextEncoder, "t5", "", &[Has(T5), No(T5_BIAS)]),
     part(TextEncoder, "t5", "T5-XL", &[Has(T5), No(T5_BIAS), Dim(T5_WIDE, 0, 5120)]),
     part(TextEncoder, "t5", "T5-XXL", &[Has(T5), No(T5_BIAS), Dim(T5_WIDE, 0, 10240)]),
@@ -205,6 +224,9 @@ pub(super) static EMBEDDINGS: &[Rule] = &[
     part(Embedding, "embedding", "", &[Has("string_to_param.*")]),
     part(Embedding, "embedding", "of SD 1", &[Dim("emb_params", -1, 768)]),
     part(Embedding, "embedding", "of SD 2", &[Dim("emb_params", -1, 1024)]),
+    // Its only tensor is called what the words are.
+    part(Embedding, "embedding", "of SD 1", &[Dim("<*>", -1, 768)]),
+    part(Embedding, "embedding", "of SD 2", &[Dim("<*>", -1, 1024)]),
     part(Embedding, "embedding", "of SDXL", &[Dim("clip_l", -1, 768), Dim("clip_g", -1, 1280)]),
 ];
 

@@ -1,7 +1,8 @@
 //! What is known of each family beyond its shapes: the parts it needs, its size rules, its defaults.
 //!
-//! Shapes win over this table, and a folder's configs win over both. Where a model is published and what its makers
-//! allow is data: `models/catalog`.
+//! Shapes win over this table, and a folder's configs win over both. What of it was compared with anything is in
+//! [`super::CHECKED`]; all the rest is shown as not checked. Where a model is published and what its makers allow is
+//! data: `models/catalog`.
 //!
 //! # Source
 //! `models.md` 1.2, 1.3, 1.5, 3.5.

@@ -52,6 +52,8 @@ pub enum When {
     Blocks(&'static str, usize),
     /// The width that a U-net's shapes give.
     Is(Measure, usize),
+    /// The condition does not hold.
+    Not(&'static When),
 }
 
 /// What files of one kind look like, and what is known of them.
@@ -171,6 +173,7 @@ impl When {
             Self::Rank(name, rank) => view.find(name).is_some_and(|(_, tensor)| tensor.shape.len() == rank),
             Self::Blocks(prefixes, count) => prefixes.split('|').any(|prefix| view.blocks(prefix) == count),
             Self::Is(measure, size) => view.sizes.as_ref().and_then(|sizes| sizes.get(measure)) == Some(size),
+            Self::Not(when) => !when.holds(view),
         }
     }
 
@@ -189,6 +192,7 @@ impl When {
                 Some(format!("{count} blocks in {}", prefix.split('|').next().unwrap_or(prefix)))
             }
             Self::Is(measure, size) => Some(format!("{} {size}", measure.spoken())),
+            Self::Not(_) => None,
         }
     }
 }

@@ -53,7 +53,8 @@ impl Measure {
 pub struct Sizes([usize; 9]);
 
 impl Sizes {
-    pub(super) fn get(&self, measure: Measure) -> Option<usize> {
+    /// One of them.
+    pub fn get(&self, measure: Measure) -> Option<usize> {
         self.0.get(measure as usize).copied()
     }
 
@@ -155,7 +156,7 @@ pub(super) static UNETS: &[Rule] = &[
     )
     .tasks(DRAW)
     .can(&["inpaint"])
-    .note("noise or v-prediction is told apart by one bias when it is loaded")
+    .note("epsilon or v is told apart by one bias when it is loaded; `import --set prediction=v` settles it")
     .runs(),
     denoiser(SD, "2 inpaint", &[Is(Context, 1024), Is(Linear, 1), Is(Input, 9)])
         .tasks(EDIT)

@@ -31,10 +31,12 @@ const NEW: &str = "vision_in.proj.0.weight|byt5_in.*|image_embedder.*";
 
 const COG: &str = "blocks.0.norm1.linear.weight|transformer_blocks.0.norm1.linear.weight";
 const COG_IN: &str = "patch_embed.proj.weight";
+/// What Mochi and `CogView` have, whose blocks are named alike.
+const NO_COG: &str = "time_embed.*|time_condition_embed.*|pos_frequencies";
 const OFS: &str = "ofs_embedding*";
 
-const COSMOS: &str = "blocks.0.mlp.layer1.weight";
-const COSMOS_IN: &str = "x_embedder.proj.1.weight";
+const COSMOS: &str = "blocks.0.mlp.layer1.weight|time_embed.t_embedder.linear_1.weight";
+const COSMOS_IN: &str = "x_embedder.proj.1.weight|patch_embed.proj.weight";
 
 /// Every transformer that makes clips.
 pub(super) static VIDEOS: &[Rule] = &[
@@ -154,25 +156,28 @@ pub(super) static VIDEOS: &[Rule] = &[
     denoiser("hunyuan-image", "2.1", &[Has(HUNYUAN), Rank(HUNYUAN_IN, 4)])
         .tasks(&[TextToImage])
         .flow(2048, 2048),
-    denoiser("cogvideox", "1.0", &[Has(COG), Rank(COG_IN, 4)]).tasks(WORDS).predicts("v").size(720, 480),
-    denoiser("cogvideox", "1.0 T2V", &[Has(COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 16)])
+    denoiser("cogvideox", "1.0", &[Has(COG), No(NO_COG), Rank(COG_IN, 4)])
         .tasks(WORDS)
         .predicts("v")
         .size(720, 480),
-    denoiser("cogvideox", "1.0 I2V", &[Has(COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 32)])
+    denoiser("cogvideox", "1.0 T2V", &[Has(COG), No(NO_COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 16)])
+        .tasks(WORDS)
+        .predicts("v")
+        .size(720, 480),
+    denoiser("cogvideox", "1.0 I2V", &[Has(COG), No(NO_COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 32)])
         .tasks(PICTURE)
         .predicts("v")
         .size(720, 480),
-    denoiser("cogvideox", "1.0 inpaint", &[Has(COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 48)])
+    denoiser("cogvideox", "1.0 inpaint", &[Has(COG), No(NO_COG), Rank(COG_IN, 4), Dim(COG_IN, 1, 48)])
         .tasks(PICTURE)
         .can(&["inpaint"])
         .predicts("v")
         .size(720, 480),
-    denoiser("cogvideox", "1.5 T2V", &[Has(COG), Rank(COG_IN, 2), No(OFS)])
+    denoiser("cogvideox", "1.5 T2V", &[Has(COG), No(NO_COG), Rank(COG_IN, 2), No(OFS)])
         .tasks(WORDS)
         .predicts("v")
         .size(1360, 768),
-    denoiser("cogvideox", "1.5 I2V", &[Has(COG), Rank(COG_IN, 2), Has(OFS)])
+    denoiser("cogvideox", "1.5 I2V", &[Has(COG), No(NO_COG), Rank(COG_IN, 2), Has(OFS)])
         .tasks(PICTURE)
         .predicts("v")
         .size(1360, 768),
@@ -200,9 +205,18 @@ pub(super) static VIDEOS: &[Rule] = &[
     denoiser("kandinsky5", "", &[Has("visual_transformer_blocks.0.cross_attention.key_norm.weight")])
         .tasks(WORDS)
         .predicts("flow"),
-    denoiser("mochi", "", &[Has("t5_yproj.weight")]).tasks(WORDS).predicts("flow"),
-    denoiser("minimax-h3", "", &[Has("video_patch_proj.weight"), Has("audio_patch_proj.weight")])
-        .tasks(BOTH)
-        .can(&["sound"])
+    denoiser("mochi", "", &[Has("t5_yproj.weight|time_embed.caption_proj.weight")])
+        .tasks(WORDS)
         .predicts("flow"),
+    denoiser(
+        "minimax-h3",
+        "",
+        &[
+            Has("video_patch_proj.weight|token_refiner.final_norm.weight"),
+            Has("audio_patch_proj.weight|audio_proj_in.weight"),
+        ],
+    )
+    .tasks(BOTH)
+    .can(&["sound"])
+    .predicts("flow"),
 ];

@@ -10,7 +10,7 @@ use crate::codec::{KlConfig, TinyConfig};
 use crate::diffusion::Settings;
 use crate::error::{Code, Error, Result};
 use crate::text::{ClipConfig, Tokenizer};
-use crate::weights::{Config, Folder, TextEncoder};
+use crate::weights::{Config, Folder};
 
 /// Pipelines of diffusers that are this network with this encoder.
 const PIPELINES: &[&str] = &["StableDiffusionPipeline", "LatentConsistencyModelPipeline"];
@@ -91,8 +91,14 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     let Some(class) = folder.component("scheduler").map(|component| component.class.clone()) else {
         return Err(Error::new(Code::ModelIncompatible, "model_index.json has no component `scheduler`"));
     };
-    let settings = Settings::read(Some(&class), &as_pipelines_do(folder.class(), &scheduler.value))?;
-    let sampler = Fact::new(settings, Evidence::Config("scheduler/scheduler_config.json".into()));
+    let mut scheduler = as_pipelines_do(folder.class(), &scheduler.value);
+    let mut because = Evidence::Config("scheduler/scheduler_config.json".into());
+    let by_user = |told: &&Fact<String>| matches!(told.because, Evidence::User(_));
+    if let Some(told) = parts.what_is_told().prediction.as_ref().filter(by_user) {
+        scheduler["prediction_type"] = json!(prediction_type(&told.value)?);
+        because = told.because.clone();
+    }
+    let sampler = Fact::new(Settings::read(Some(&class), &scheduler)?, because);
     assemble(parts, Found { unet, text, codec, side, sampler })
 }
 
@@ -117,24 +123,45 @@ fn as_pipelines_do(pipeline: &str, scheduler: &Value) -> Value {
 
 /// Everything from the tensors, and what no tensor tells as it was published.
 fn from_shapes(parts: &Parts) -> Result<StableDiffusion> {
-    let Parts::Single { file, .. } = parts else { return Err(Error::internal("not a single file")) };
     let unet = parts.weights("unet")?;
     let config = UnetConfig::from_shapes(unet.inventory())?;
     let codec = CodecConfig::Kl(KlConfig::from_shapes(parts.weights("vae")?.inventory())?);
     let text = ClipConfig::from_shapes(parts.weights("text_encoder")?.inventory())?;
-    let v = file.has_text_encoder() == Some(TextEncoder::OpenClip) && probe_v(&unet)?;
-    let (prediction, sample) = if v { ("v_prediction", 96) } else { ("epsilon", 64) };
-    let because = if file.has_text_encoder() == Some(TextEncoder::OpenClip) {
-        Evidence::Tensor(format!("{PROBE}: deviation {} {PROBE_LIMIT}", if v { "above" } else { "below" }))
-    } else {
-        Evidence::Assumed("Stable Diffusion 1 predicts noise".into())
+    let told = parts.what_is_told();
+    // A note that somebody else left is weaker than the tensor that tells, where there is one.
+    let has_probe = text.width == 1024 && unet.inventory().has(PROBE);
+    let heard = told.sure_prediction().or(told.prediction.as_ref().filter(|_| !has_probe));
+    let (prediction, because) = match heard {
+        Some(told) => (prediction_type(&told.value)?, told.because.clone()),
+        None if text.width == 1024 => {
+            let (prediction, side) = if probe_v(&unet)? { (V, "above") } else { (EPSILON, "below") };
+            (prediction, Evidence::Tensor(format!("{PROBE}: deviation {side} {PROBE_LIMIT}")))
+        }
+        None => (EPSILON, Evidence::Assumed("Stable Diffusion 1 predicts noise".into())),
     };
+    let sample = if text.width == 1024 && prediction == V { 96 } else { 64 };
     let scheduler = json!({
         "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "num_train_timesteps": 1000,
         "prediction_type": prediction, "set_alpha_to_one": false, "skip_prk_steps": true, "steps_offset": 1,
     });
     let sampler = Fact::new(Settings::read(Some("PNDMScheduler"), &scheduler)?, because.clone());
     assemble(parts, Found { unet: config, text, codec, side: Fact::new(sample, because), sampler })
+}
+
+const EPSILON: &str = "epsilon";
+const V: &str = "v_prediction";
+
+/// What schedulers call a prediction that somebody named.
+fn prediction_type(told: &str) -> Result<&'static str> {
+    match told {
+        "epsilon" => Ok(EPSILON),
+        "v" => Ok(V),
+        "sample" => Ok("sample"),
+        other => Err(Error::argument(
+            "prediction",
+            format!("Stable Diffusion predicts epsilon, v or sample, not {other}"),
+        )),
+    }
 }
 
 /// A bias whose spread tells v-prediction from noise prediction in Stable Diffusion 2.
@@ -150,7 +177,9 @@ fn probe_v(unet: &crate::weights::Weights) -> Result<bool> {
             Code::ModelIncompatible,
             format!("no tensor `{PROBE}`: it tells v from noise prediction"),
         )
-        .hint("give the folder of its configs with --config"));
+        .hint(
+            "import it with --set prediction=epsilon or v, or give the folder of its configs with --config",
+        ));
     }
     let bias =
         unet.tensor(PROBE, None, candle_core::DType::F32, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
@@ -215,13 +244,19 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         Some(config) => Fact::new(config.number("guidance", 0.0..=100.0)?, manifest()),
         None => Fact::new(guidance, custom(pipeline)),
     };
+    let size = parts.what_is_told().size.clone();
+    if let Some(Fact { value: [width, height], .. }) = size
+        && [width, height].iter().any(|side| *side == 0 || !side.is_multiple_of(factor))
+    {
+        return Err(Error::argument("size", format!("{width}x{height}: sides are multiples of {factor}")));
+    }
     let card = Card {
         family: "stable-diffusion",
         variant: Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into())),
         tasks: vec![Task::TextToImage],
         latent_channels: latent,
         factor,
-        size: Fact::new([side.value * factor; 2], side.because),
+        size: size.unwrap_or_else(|| Fact::new([side.value * factor; 2], side.because)),
         steps,
         guidance,
         hears_guidance,

@@ -8,14 +8,19 @@ use std::arch::x86_64::{
     _mm512_setzero_ps, _mm512_store_ps,
 };
 
+use std::arch::asm;
+
 use half::bf16;
 
 use super::cpu::Block;
 use super::weight::Row;
 
-/// Calls `$kernel::<R>` for the strip's number of rows.
+/// Rows of a whole strip: with two registers of sums each they fill 24 of 32.
+const ROWS: usize = 12;
+
+/// Calls `$kernel::<R>` for the strip's number of rows, `$whole` for as many as a strip can have.
 macro_rules! by_rows {
-    ($kernel:ident, $block:expr, $sums:expr) => {
+    ($whole:ident, $kernel:ident, $block:expr, $sums:expr) => {
         match $block.strips[0].rows {
             1 => $kernel::<1>($block, $sums),
             2 => $kernel::<2>($block, $sums),
@@ -28,7 +33,7 @@ macro_rules! by_rows {
             9 => $kernel::<9>($block, $sums),
             10 => $kernel::<10>($block, $sums),
             11 => $kernel::<11>($block, $sums),
-            _ => $kernel::<12>($block, $sums),
+            _ => $whole($block, $sums),
         }
     };
 }
@@ -41,7 +46,7 @@ macro_rules! by_rows {
 #[expect(unsafe_code, reason = "raw pointers in the innermost loop")]
 pub(super) unsafe fn sums_f32(block: Block<'_, f32, f32>, sums: &mut [Row<f32>]) {
     // SAFETY: handed on to the caller.
-    unsafe { by_rows!(kernel_f32, block, sums) }
+    unsafe { by_rows!(whole_f32, kernel_f32, block, sums) }
 }
 
 /// The same in bf16.
@@ -52,8 +57,146 @@ pub(super) unsafe fn sums_f32(block: Block<'_, f32, f32>, sums: &mut [Row<f32>])
 #[expect(unsafe_code, reason = "raw pointers in the innermost loop")]
 pub(super) unsafe fn sums_bf16(block: Block<'_, bf16, [bf16; 2]>, sums: &mut [Row<f32>]) {
     // SAFETY: handed on to the caller.
-    unsafe { by_rows!(kernel_bf16, block, sums) }
+    unsafe { by_rows!(whole_bf16, kernel_bf16, block, sums) }
 }
+
+/// One instruction for each row and half of the columns: the pair or number at `$at` times the two registers of columns.
+macro_rules! row {
+    ($multiply:literal, $at:literal, $low:literal, $high:literal) => {
+        concat!(
+            "vbroadcastss zmm26, dword ptr [",
+            $at,
+            "]\n",
+            $multiply,
+            " zmm",
+            $low,
+            ", zmm26, zmm24\n",
+            $multiply,
+            " zmm",
+            $high,
+            ", zmm26, zmm25\n",
+        )
+    };
+}
+
+/// The same for each of the 24 registers of sums and its place in memory.
+macro_rules! every_sum {
+    ($each:ident) => {
+        concat!(
+            $each!(0),
+            $each!(1),
+            $each!(2),
+            $each!(3),
+            $each!(4),
+            $each!(5),
+            $each!(6),
+            $each!(7),
+            $each!(8),
+            $each!(9),
+            $each!(10),
+            $each!(11),
+            $each!(12),
+            $each!(13),
+            $each!(14),
+            $each!(15),
+            $each!(16),
+            $each!(17),
+            $each!(18),
+            $each!(19),
+            $each!(20),
+            $each!(21),
+            $each!(22),
+            $each!(23),
+        )
+    };
+}
+macro_rules! zero {
+    ($sum:literal) => {
+        concat!("vpxord zmm", $sum, ", zmm", $sum, ", zmm", $sum, "\n")
+    };
+}
+macro_rules! load {
+    ($sum:literal) => {
+        concat!("vmovaps zmm", $sum, ", zmmword ptr [{sums} + 64*", $sum, "]\n")
+    };
+}
+macro_rules! store {
+    ($sum:literal) => {
+        concat!("vmovaps zmmword ptr [{sums} + 64*", $sum, "], zmm", $sum, "\n")
+    };
+}
+
+/// A kernel for strips of 12 rows, `$multiply` being what four bytes of a row do with a line of the panel.
+///
+/// In assembly, since what decides is the addressing: four pointers and one step reach all rows, so that nothing but the
+/// multiplications takes their slots; compilers spend an addition a row.
+macro_rules! whole {
+    ($name:ident, $multiply:literal, $number:ty, $line:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        #[expect(unsafe_code, reason = "the innermost loop")]
+        unsafe fn $name(block: Block<'_, $number, $line>, sums: &mut [Row<f32>]) {
+            let sums = sums[..ROWS].as_mut_ptr();
+            let step = block.step * size_of::<$number>();
+            let mut keep = block.keep;
+            for piece in block.pieces {
+                // SAFETY: reads twelve rows of the strip and the piece's lines, as the caller promises, and reads and
+                // writes twelve rows of sums.
+                unsafe {
+                    let first = block.left.as_ptr().add(block.strips[0].left + piece.left);
+                    asm!(
+                        "test {keep:e}, {keep:e}",
+                        "jnz 2f",
+                        every_sum!(zero),
+                        "jmp 3f",
+                        "2:",
+                        every_sum!(load),
+                        "3:",
+                        "vmovaps zmm24, zmmword ptr [{panel}]",
+                        "vmovaps zmm25, zmmword ptr [{panel} + 64]",
+                        row!($multiply, "{a}", 0, 1),
+                        row!($multiply, "{a} + {step}", 2, 3),
+                        row!($multiply, "{a} + 2*{step}", 4, 5),
+                        row!($multiply, "{b}", 6, 7),
+                        row!($multiply, "{b} + {step}", 8, 9),
+                        row!($multiply, "{b} + 2*{step}", 10, 11),
+                        row!($multiply, "{c}", 12, 13),
+                        row!($multiply, "{c} + {step}", 14, 15),
+                        row!($multiply, "{c} + 2*{step}", 16, 17),
+                        row!($multiply, "{d}", 18, 19),
+                        row!($multiply, "{d} + {step}", 20, 21),
+                        row!($multiply, "{d} + 2*{step}", 22, 23),
+                        "add {a}, 4",
+                        "add {b}, 4",
+                        "add {c}, 4",
+                        "add {d}, 4",
+                        "add {panel}, 128",
+                        "dec {lines}",
+                        "jnz 3b",
+                        every_sum!(store),
+                        keep = in(reg) u32::from(keep),
+                        sums = in(reg) sums,
+                        panel = inout(reg) block.panel.as_ptr().add(piece.line) => _,
+                        lines = inout(reg) (piece.depth * size_of::<$number>()).div_ceil(4) => _,
+                        step = in(reg) step,
+                        a = inout(reg) first => _,
+                        b = inout(reg) first.byte_add(3 * step) => _,
+                        c = inout(reg) first.byte_add(6 * step) => _,
+                        d = inout(reg) first.byte_add(9 * step) => _,
+                        out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _,
+                        out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _,
+                        out("zmm12") _, out("zmm13") _, out("zmm14") _, out("zmm15") _, out("zmm16") _,
+                        out("zmm17") _, out("zmm18") _, out("zmm19") _, out("zmm20") _, out("zmm21") _,
+                        out("zmm22") _, out("zmm23") _, out("zmm24") _, out("zmm25") _, out("zmm26") _,
+                        options(nostack),
+                    );
+                }
+                keep = true;
+            }
+        }
+    };
+}
+whole!(whole_f32, "vfmadd231ps", f32, f32, "avx512f");
+whole!(whole_bf16, "vdpbf16ps", bf16, [bf16; 2], "avx512f,avx512bf16");
 
 /// The sums so far, or zero.
 #[target_feature(enable = "avx512f")]

@@ -10,6 +10,7 @@ use std::ops::Range;
 use half::bf16;
 use rayon::prelude::*;
 
+use super::super::simd::vectorised;
 use super::band::{Band, Picture, cut};
 use super::cpu::{Block, Engine, Number, Piece, Strip, WIDTH};
 use super::finish::{Finisher, Sums, finish};
@@ -132,9 +133,7 @@ pub(super) fn rounded(
     let pass = Pass { engine, step, pieces: &pieces, finisher };
     Split::of(picture, images, panels.count(), size_of::<f32>()).run(|scratch, units, group| {
         let Scratch { wide, panel: widened, sums, .. } = scratch;
-        wide.gather(picture, units, engine.rows(), 0, &|from, to| {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from).to_f32());
-        });
+        wide.gather(picture, units, engine.rows(), 0, &round);
         pass.blocks(&wide.strips, group, sums, |panel, sums| {
             widen(panels.panel(panel), widened);
             pass.sums(wide.values(), &wide.strips, widened, sums);
@@ -142,13 +141,31 @@ pub(super) fn rounded(
     });
 }
 
+vectorised! {
+    /// Rounds to the nearest bf16, ties to even; what is not a number stays so.
+    fn round(from: &[f32], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            let bits = from.to_bits();
+            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+            *to = if from.is_nan() { *from } else { f32::from_bits(rounded) };
+        }
+    }
+}
+
 /// Pairs of bf16 to lines of f32.
 fn widen(panel: &[Row<[bf16; 2]>], lines: &mut Vec<Row<f32>>) {
     lines.resize(2 * panel.len(), Row([0.0; WIDTH]));
-    for (pair, lines) in panel.iter().zip(lines.chunks_exact_mut(2)) {
-        for (column, [first, second]) in pair.0.iter().enumerate() {
-            lines[0].0[column] = first.to_f32();
-            lines[1].0[column] = second.to_f32();
+    split(panel, &mut lines[..]);
+}
+
+vectorised! {
+    /// The firsts of all pairs into one line, the seconds into the next.
+    fn split(panel: &[Row<[bf16; 2]>], lines: &mut [Row<f32>]) {
+        for (pair, lines) in panel.iter().zip(lines.chunks_exact_mut(2)) {
+            let [even, odd] = lines else { continue };
+            for ((pair, even), odd) in pair.0.iter().zip(&mut even.0).zip(&mut odd.0) {
+                (*even, *odd) = (pair[0].to_f32(), pair[1].to_f32());
+            }
         }
     }
 }

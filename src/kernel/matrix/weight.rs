@@ -4,6 +4,7 @@
 //! element (f32), or per pair of inner elements (bf16: what both VDPBF16PS and TDPBF16PS take). A kernel row of a
 //! convolution is one stretch, since the taps beside each other are neighbours in a channels-last picture too.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, DType, Result, Storage, Tensor};
@@ -203,51 +204,70 @@ fn panels<T: Copy + Sync>(
     let stretch = sizes.stretch();
     match sizes.precision {
         Precision::Exact => {
-            let at = |row, ky, d| exact(values[offset(sizes, row, ky, d)]);
-            Store::F32(Panels { rows: fill(sizes, [stretch; 2], 0.0, at), bias })
+            let rows = fill(sizes, stretch, |rows, sources| {
+                for_each_tap(sizes, |ky, d, at| {
+                    let row = rows[ky * stretch + d].write(Row([0.0; WIDTH]));
+                    for (value, source) in row.0.iter_mut().zip(sources) {
+                        *value = source.map_or(0.0, |source| exact(values[source + at]));
+                    }
+                });
+            });
+            Store::F32(Panels { rows, bias })
         }
         Precision::Bf16 => {
-            let at = |row, ky, pair: usize| {
-                let first = rounded(values[offset(sizes, row, ky, 2 * pair)]);
-                let second = 2 * pair + 1;
-                let second = if second < stretch {
-                    rounded(values[offset(sizes, row, ky, second)])
-                } else {
-                    bf16::ZERO
-                };
-                [first, second]
-            };
-            let lines = [sizes.padded_stretch() / 2, stretch.div_ceil(2)];
-            Store::Bf16(Panels { rows: fill(sizes, lines, [bf16::ZERO; 2], at), bias })
+            let lines = sizes.padded_stretch() / 2;
+            let rows = fill(sizes, lines, |rows, sources| {
+                let mut panel = vec![Row([[bf16::ZERO; 2]; WIDTH]); rows.len()];
+                for_each_tap(sizes, |ky, d, at| {
+                    let row = &mut panel[ky * lines + d / 2];
+                    for (pair, source) in row.0.iter_mut().zip(sources) {
+                        pair[d % 2] = source.map_or(bf16::ZERO, |source| rounded(values[source + at]));
+                    }
+                });
+                rows.iter_mut().zip(panel).for_each(|(row, packed)| _ = row.write(packed));
+            });
+            Store::Bf16(Panels { rows, bias })
         }
     }
 }
 
-/// Where `[O, I, K, K]` holds element `d` of kernel row `ky`: kernel columns outside, channels inside.
-fn offset(sizes: Sizes, row: usize, ky: usize, d: usize) -> usize {
-    let Sizes { input, side, .. } = sizes;
-    ((row * input + d % input) * side + ky) * side + d / input
-}
+/// Channels whose taps are packed together, so that the rows of the weight they lie in are read once.
+const CHANNELS: usize = 32;
 
-/// Every panel by a task of its own. Of the lines of a stretch some are used, the others stay zero.
-fn fill<T: Copy + Send + Sync>(
-    sizes: Sizes,
-    [lines, used]: [usize; 2],
-    zero: T,
-    at: impl Fn(usize, usize, usize) -> T + Sync,
-) -> Vec<Row<T>> {
-    let mut rows = vec![Row([zero; WIDTH]); sizes.panels() * sizes.side * lines];
-    rows.par_chunks_mut((sizes.side * lines).max(1)).enumerate().for_each(|(panel, rows)| {
-        let sources: [_; WIDTH] = std::array::from_fn(|column| sizes.source(panel * WIDTH + column));
-        for (ky, stretch) in rows.chunks_exact_mut(lines).enumerate() {
-            for (line, row) in stretch[..used].iter_mut().enumerate() {
-                for (value, source) in row.0.iter_mut().zip(&sources) {
-                    if let Some(source) = *source {
-                        *value = at(source, ky, line);
-                    }
-                }
+/// Every element of a filter: its kernel row, its place in that row's stretch (kernel columns outside, channels
+/// inside), and where `[I, K, K]` holds it.
+fn for_each_tap(sizes: Sizes, mut visit: impl FnMut(usize, usize, usize)) {
+    let Sizes { input, side, .. } = sizes;
+    for first in (0..input).step_by(CHANNELS) {
+        for tap in 0..side * side {
+            for channel in first..input.min(first + CHANNELS) {
+                visit(tap / side, tap % side * input + channel, channel * side * side + tap);
             }
         }
+    }
+}
+
+/// Packs every panel by a task of its own, each into memory that nobody has touched before.
+///
+/// `pack` is given the panel's rows, `lines` for each kernel row, and where the filter of each column begins.
+fn fill<T: Copy + Send>(
+    sizes: Sizes,
+    lines: usize,
+    pack: impl Fn(&mut [MaybeUninit<Row<T>>], &[Option<usize>; WIDTH]) + Sync,
+) -> Vec<Row<T>> {
+    let count = sizes.panels() * sizes.side * lines;
+    let filter = sizes.input * sizes.side * sizes.side;
+    let mut rows = Vec::with_capacity(count);
+    let spare = &mut rows.spare_capacity_mut()[..count];
+    spare.par_chunks_exact_mut((sizes.side * lines).max(1)).enumerate().for_each(|(panel, rows)| {
+        let source = |column| sizes.source(panel * WIDTH + column).map(|row| row * filter);
+        pack(rows, &std::array::from_fn(source));
     });
+    #[expect(unsafe_code, reason = "gigabytes are written once, not twice")]
+    // SAFETY: the panels are all of `count`, and `pack` writes every row of its panel: in f32 a stretch has as many
+    // elements as lines, in bf16 a whole panel is copied.
+    unsafe {
+        rows.set_len(count);
+    }
     rows
 }

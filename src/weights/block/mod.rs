@@ -9,7 +9,9 @@
 
 mod codebook;
 mod kquant;
+mod lattice;
 mod plain;
+mod points;
 
 use rayon::prelude::*;
 
@@ -70,18 +72,20 @@ blocks! {
     Q4K "Q4_K" 12 256 144 Some(kquant::q4_k);
     Q5K "Q5_K" 13 256 176 Some(kquant::q5_k);
     Q6K "Q6_K" 14 256 210 Some(kquant::q6_k);
-    Iq2Xxs "IQ2_XXS" 16 256 66 None;
-    Iq2Xs "IQ2_XS" 17 256 74 None;
-    Iq3Xxs "IQ3_XXS" 18 256 98 None;
-    Iq1S "IQ1_S" 19 256 50 None;
+    Iq2Xxs "IQ2_XXS" 16 256 66 Some(lattice::iq2_xxs);
+    Iq2Xs "IQ2_XS" 17 256 74 Some(lattice::iq2_xs);
+    Iq3Xxs "IQ3_XXS" 18 256 98 Some(lattice::iq3_xxs);
+    Iq1S "IQ1_S" 19 256 50 Some(lattice::iq1_s);
     Iq4Nl "IQ4_NL" 20 32 18 Some(codebook::iq4_nl);
-    Iq3S "IQ3_S" 21 256 110 None;
-    Iq2S "IQ2_S" 22 256 82 None;
+    Iq3S "IQ3_S" 21 256 110 Some(lattice::iq3_s);
+    Iq2S "IQ2_S" 22 256 82 Some(lattice::iq2_s);
     Iq4Xs "IQ4_XS" 23 256 136 Some(codebook::iq4_xs);
-    Iq1M "IQ1_M" 29 256 56 None;
+    Iq1M "IQ1_M" 29 256 56 Some(lattice::iq1_m);
     Tq1_0 "TQ1_0" 34 256 54 Some(codebook::tq1_0);
     Tq2_0 "TQ2_0" 35 256 66 Some(codebook::tq2_0);
     Mxfp4 "MXFP4" 39 32 17 Some(codebook::mxfp4);
+    Nvfp4 "NVFP4" 40 64 36 None;
+    Q1_0 "Q1_0" 41 128 18 None;
 }
 
 impl Block {

@@ -11,6 +11,11 @@ use crate::weights::inventory::{Inventory, TensorInfo};
 /// `Stability-AI/stablediffusion configs/stable-diffusion/v2-inference.yaml`, MIT.
 const VIT_H: (usize, usize) = (24, 1024);
 
+/// Where the blocks of `OpenCLIP` stand, what names of transformers begin with, and its table of words.
+const BLOCKS: &str = "transformer.resblocks";
+const INNER: &str = "text_model.";
+const WORDS: &str = "embeddings.token_embedding.weight";
+
 /// Modules outside the blocks: ours, theirs.
 const OUTSIDE: &[(&str, &str)] = &[
     ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
@@ -30,36 +35,52 @@ const BLOCK: &[(&str, &str)] = &[
 
 /// What the encoder does not need for drawing: the projection into the space shared with pictures, a causal mask,
 /// and a list of positions that counts from nought.
-const UNUSED: &[&str] =
-    &["text_projection", "logit_scale", "attn_mask", "text_model.embeddings.position_ids"];
+const UNUSED: &[&str] = &[
+    "text_projection",
+    "text_projection.weight",
+    "logit_scale",
+    "attn_mask",
+    "text_model.embeddings.position_ids",
+];
 
-/// The inventory below `cond_stage_model.` in the names of `CLIPTextModel`; `None` if there is no text encoder.
-pub(super) fn rename(ldm: &Inventory, label: &str) -> Result<Option<(TextEncoder, Renamed)>> {
-    if ldm.has("model.token_embedding.weight") {
-        return Ok(Some((TextEncoder::OpenClip, open_clip(&ldm.without_prefix("model."), label)?)));
-    }
-    let clip = ldm.without_prefix("transformer.");
-    // Some merges lost the inner prefix.
-    let bare = clip.has("embeddings.token_embedding.weight");
-    if !bare && !clip.has("text_model.embeddings.token_embedding.weight") {
-        return Ok(None);
-    }
-    let mut renamed = Renamed::default();
-    for (name, tensor) in clip.tensors {
-        let name = if bare { format!("text_model.{name}") } else { name };
-        if name.starts_with("text_model.") {
-            if !UNUSED.contains(&name.as_str()) {
-                renamed.insert(name, tensor);
-            }
-        } else {
-            renamed.strays.push(format!("transformer.{name}"));
+/// An inventory in the names of `CLIPTextModel`; `None` if there is no text encoder.
+///
+/// Below `cond_stage_model.` both kinds have one more prefix; alone in a file they often have none.
+pub(super) fn rename(theirs: &Inventory, label: &str) -> Result<Option<(TextEncoder, Renamed)>> {
+    for prefix in ["model.", ""] {
+        if theirs.has(&format!("{prefix}token_embedding.weight"))
+            && theirs.has_prefix(&format!("{prefix}{BLOCKS}."))
+        {
+            return Ok(Some((TextEncoder::OpenClip, open_clip(&theirs.without_prefix(prefix), label)?)));
         }
     }
-    Ok(Some((TextEncoder::Clip, renamed)))
+    // Some merges lost the inner prefix.
+    let spelt = |(outer, inner): &(&str, &str)| theirs.has(&format!("{outer}{inner}{WORDS}"));
+    let spellings = [("transformer.", INNER), ("transformer.", ""), ("", INNER), ("", "")];
+    let Some((outer, inner)) = spellings.into_iter().find(spelt) else { return Ok(None) };
+    let clip = theirs.without_prefix(outer);
+    let width = clip.shape(&format!("{inner}{WORDS}")).and_then(|shape| shape.get(1).copied());
+    let is_open = width == Some(VIT_H.1);
+    // As transformers names it, the whole of ViT-H has the block that Stable Diffusion 2 leaves out.
+    let last = format!("{INNER}encoder.layers.{}.", VIT_H.0 - 1);
+    let is_whole = is_open && clip.blocks(&format!("{inner}encoder.layers")) == VIT_H.0;
+    let mut renamed = Renamed::default();
+    for (name, tensor) in clip.tensors {
+        let new = if inner.is_empty() { format!("{INNER}{name}") } else { name.clone() };
+        if UNUSED.contains(&name.as_str()) || UNUSED.contains(&new.as_str()) {
+            continue;
+        }
+        if !new.starts_with(INNER) {
+            renamed.strays.push(format!("{outer}{name}"));
+        } else if !(is_whole && new.starts_with(&last)) {
+            renamed.insert(new, tensor);
+        }
+    }
+    let kind = if is_open { TextEncoder::OpenClip } else { TextEncoder::Clip };
+    Ok(Some((kind, renamed)))
 }
 
 fn open_clip(theirs: &Inventory, label: &str) -> Result<Renamed> {
-    const BLOCKS: &str = "transformer.resblocks";
     let depth = theirs.blocks(BLOCKS);
     let width = theirs.shape("token_embedding.weight").and_then(|shape| shape.get(1).copied());
     let already_cut = width == Some(VIT_H.1) && depth + 1 == VIT_H.0;
