@@ -29,6 +29,15 @@ pub enum Event {
         /// Bytes in all.
         total: u64,
     },
+    /// Bytes of one file that are there; those of all are [`Event::Bytes`].
+    File {
+        /// The file.
+        name: String,
+        /// Bytes done.
+        done: u64,
+        /// Bytes in all.
+        total: u64,
+    },
     /// A step of the walk ended.
     Step {
         /// Steps done, from 1.
@@ -64,6 +73,8 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
+    /// Files come from a hub.
+    Fetch,
     /// Weights are opened.
     Load,
     /// The prompt is read.

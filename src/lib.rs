@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub mod face;
 pub mod family;
+pub mod fetch;
 pub mod kernel;
 pub mod nn;
 pub mod registry;

@@ -69,7 +69,7 @@ impl Progress {
                 self.bar.set_length(*total);
                 self.bar.set_position(*done);
             }
-            Event::Preview { .. } => {}
+            Event::File { .. } | Event::Preview { .. } => {}
         }
     }
 

@@ -5,10 +5,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::shelf::{Licence, Offer, Terms, offers, terms};
 use super::survey::Survey;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::family::known::{Guidance, Licence, PROFILES, Profile, UNCHECKED, denoisers};
+use crate::family::known::{Guidance, Profile, UNCHECKED, denoisers, profile};
 
 /// One model of the catalogue.
 #[derive(Debug, Clone)]
@@ -25,6 +26,10 @@ pub struct Listed {
     pub tasks: Vec<Task>,
     /// What is known of its family.
     pub profile: Option<&'static Profile>,
+    /// What its makers allow.
+    pub terms: Option<Terms>,
+    /// Where it is published, if it is not here.
+    pub offer: Option<&'static Offer>,
     /// Width and height when none is asked for.
     pub size: Option<[usize; 2]>,
     /// Steps and guidance of its own, where it has them.
@@ -71,22 +76,21 @@ impl Catalogue {
     /// The families that are known, by the repositories of their makers.
     pub fn known() -> Self {
         let mut catalogue = Self::default();
-        for profile in PROFILES.iter().filter(|profile| !profile.source.is_empty()) {
-            let (family, variant) = profile.family.split_once('/').unwrap_or((profile.family, ""));
+        for offer in offers() {
+            let (family, variant) = offer.family.split_once('/').unwrap_or((&offer.family, ""));
             let rules = || denoisers().filter(|rule| rule.family == family && !rule.tasks.is_empty());
             let rule = rules().find(|rule| rule.variant == variant).or_else(|| rules().next());
             let Some(rule) = rule else { continue };
-            if catalogue.models.iter().any(|model| model.id == profile.source) {
-                continue;
-            }
             catalogue.models.push(Listed {
-                id: profile.source.into(),
-                aliases: vec![profile.family.into()],
+                id: offer.repository.clone(),
+                aliases: vec![offer.name.clone(), offer.family.clone()],
                 installed: false,
                 runs: rule.runs,
                 // What runs today draws from words; a model that is here says more of itself.
                 tasks: if rule.runs { vec![Task::TextToImage] } else { rule.tasks.to_vec() },
-                profile: Some(profile),
+                profile: profile(family, variant),
+                terms: terms(family, variant),
+                offer: Some(offer),
                 size: (rule.size != [0, 0]).then_some(rule.size),
                 defaults: (None, None),
                 found: json!({ "family": family, "variant": rule.variant, "note": rule.note }),
@@ -113,6 +117,11 @@ impl Catalogue {
             runs: finding.runs,
             tasks: finding.tasks.clone(),
             profile: finding.profile,
+            terms: finding
+                .family
+                .as_deref()
+                .and_then(|family| terms(family, finding.variant.as_deref().unwrap_or_default())),
+            offer: None,
             size: finding.size,
             defaults: (number("steps"), number("guidance")),
             found: survey.to_json()?,
@@ -231,18 +240,18 @@ impl Listed {
                 (name(*task), spec)
             })
             .collect();
-        let licence = self.profile.map_or(Licence::Unknown, |profile| profile.licence);
-        let downloads = match self.profile {
-            Some(profile) if !self.installed && !profile.source.is_empty() => json!([{
-                "key": profile.family.replace(['/', ' '], "-").to_lowercase(),
+        let licence = self.terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence);
+        let downloads = match self.offer {
+            Some(offer) => json!([{
+                "key": offer.name,
                 "engine": "diffusers",
                 "target": "diffusers",
                 "bits": 16,
-                "repo_id": profile.source,
+                "repo_id": offer.repository,
                 "source": "official",
                 "aliases": self.aliases,
             }]),
-            _ => json!([]),
+            None => json!([]),
         };
         json!({
             "provider": if self.installed { "latentia" } else { "huggingface" },
@@ -253,7 +262,8 @@ impl Listed {
             "x_latentia": {
                 "installed": self.installed,
                 "runs": self.runs,
-                "gated": self.profile.is_some_and(|profile| profile.gated),
+                "gated": self.terms.as_ref().is_some_and(|terms| terms.gated),
+                "offer": self.offer,
                 "profile": self.profile,
                 "defaults_because": self.profile.map(|profile| profile.checked_with().unwrap_or(UNCHECKED)),
                 "found": self.found,
@@ -264,9 +274,13 @@ impl Listed {
     /// What a reader of this form would not see otherwise.
     fn notes(&self) -> String {
         let Some(profile) = self.profile else { return String::new() };
-        let mut unchecked = vec!["licence", "gate"];
+        let checked = self.terms.as_ref().is_some_and(|terms| terms.checked);
+        let mut unchecked = if checked { Vec::new() } else { vec!["licence", "gate"] };
         if profile.steps > 0 && profile.checked_with().is_none() {
             unchecked.push("default steps and guidance");
+        }
+        if unchecked.is_empty() {
+            return String::new();
         }
         format!("{}: {UNCHECKED} with the makers' page", unchecked.join(", "))
     }

@@ -6,13 +6,16 @@ mod configs;
 mod entry;
 mod join;
 mod memory;
+mod pulled;
 mod scan;
+mod shelf;
 mod survey;
 
 pub use catalogue::{Catalogue, Listed};
 pub use entry::{Entry, check_name};
 pub use memory::{Memory, kept_on_cpu, memory};
 pub use scan::{Layout, Sighting, layout, scan};
+pub use shelf::{Licence, Offer, Recorded, Terms, offer, offers, terms, wanted};
 pub use survey::{Given, Survey, survey};
 
 use std::fs;
@@ -23,7 +26,11 @@ use serde_json::{Map, Value, json};
 use crate::artifact::Existing;
 use crate::error::{Code, Error, Result};
 use crate::family::Parts;
+use crate::fetch::{MANIFEST, discard};
 use crate::weights::{Inventory, Weights, sha256};
+
+/// What makes a folder a model in diffusers' layout.
+const INDEX: &str = "model_index.json";
 
 /// How files of weights end.
 const FILES: &[&str] = &[".safetensors", ".gguf"];
@@ -71,7 +78,8 @@ impl Registry {
                 let path = entry.path();
                 let name = entry.file_name().into_string().ok()?;
                 if path.is_dir() {
-                    return path.join("model_index.json").is_file().then_some(name);
+                    let whole = [INDEX, MANIFEST].iter().any(|file| path.join(file).is_file());
+                    return whole.then_some(name);
                 }
                 let endings = FILES.iter().chain([&".json"]);
                 endings.into_iter().find_map(|ending| name.strip_suffix(ending)).map(str::to_owned)
@@ -103,7 +111,7 @@ impl Registry {
         if plain {
             let folder = self.models.join(model);
             if folder.is_dir() {
-                return Ok(Place { path: folder, entry: None });
+                return Ok(Place { path: pulled::inside(folder)?, entry: None });
             }
             if let Some(file) = self.file(model) {
                 return Ok(Place { path: file, entry: None });
@@ -115,6 +123,12 @@ impl Registry {
                     .hint(format!("import it again, or `latentia rm {model}`")));
             }
             return Ok(Place { path: entry.path.clone(), entry: Some(entry) });
+        }
+        if let Some(name) = pulled::named(&self.models, model) {
+            return self.place(&name);
+        }
+        if let Some(error) = pulled::remedy(model) {
+            return Err(error);
         }
         let names = self.names();
         let installed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -205,6 +219,10 @@ impl Registry {
     pub fn remove(&self, name: &str, files: bool) -> Result<Vec<PathBuf>> {
         check_name(name)?;
         if !self.names().iter().any(|known| known == name) {
+            // What a pull has begun and not ended is no model, but it takes room.
+            if let Some(waiting) = discard(&self.models, name)? {
+                return Ok(vec![waiting]);
+            }
             return Err(Error {
                 param: Some("name".into()),
                 ..Error::new(Code::ModelNotFound, format!("no model `{name}` is installed"))
@@ -219,7 +237,7 @@ impl Registry {
             )
             .hint("say --yes to delete them"));
         }
-        let mut removed = Vec::new();
+        let mut removed: Vec<PathBuf> = discard(&self.models, name)?.into_iter().collect();
         // A link is forgotten, never followed.
         if folder.symlink_metadata().is_ok_and(|data| data.is_dir()) {
             fs::remove_dir_all(&folder).map_err(failed)?;
@@ -244,6 +262,9 @@ impl Registry {
     /// # Errors
     /// `weights_corrupt` naming the file that has changed; what is wrong with the files.
     pub fn verify(&self, name: &str, full: bool) -> Result<Value> {
+        if let Some(files) = pulled::verify(&self.models.join(name), full)? {
+            return Ok(json!({ "model": name, "files": files, "recorded": false }));
+        }
         let place = self.place(name)?;
         let found = survey(&place.path, &place.given(None, &[]))?;
         let Place { path, mut entry } = place;

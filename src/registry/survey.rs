@@ -8,6 +8,7 @@ use super::beside::read_beside;
 use super::configs::{class_of, configs, label, no_model, read_settings, snapshot, weights_of};
 use super::join::{join, take_given};
 use super::memory::memory;
+use super::shelf::{Licence, terms};
 use crate::error::{Code, Result};
 use crate::family::known::{
     Claim, Confidence, Configs, Finding, Part, Role, UNCHECKED, identify, profile, read_class, read_name,
@@ -90,10 +91,16 @@ impl Survey {
         value["memory"] = json!(memory(&self.finding));
         let said = self.finding.says("licence").map(|claim| claim.value.clone());
         let profile = self.finding.profile;
+        // A part has no terms of its own: they are of a model that draws.
+        let terms = profile.and_then(|_| {
+            let variant = self.finding.variant.as_deref().unwrap_or_default();
+            terms(self.finding.family.as_deref()?, variant)
+        });
+        let checked = terms.as_ref().is_some_and(|terms| terms.checked);
         value["licence"] = json!({
-            "class": profile.map(|profile| profile.licence),
-            "gated": profile.map(|profile| profile.gated),
-            "because": UNCHECKED,
+            "class": profile.map(|_| terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence)),
+            "gated": terms.map(|terms| terms.gated),
+            "because": if checked { "compared with the hub" } else { UNCHECKED },
             "said": said,
         });
         if let Some(profile) = profile.filter(|profile| profile.steps > 0) {
@@ -313,11 +320,10 @@ fn of_pipeline(folder: &Path) -> Result<(Finding, Vec<PathBuf>)> {
     Ok((finding, files))
 }
 
-/// Components that are settings and words, not weights.
+/// Components that are settings and words, or that judge finished pictures: nothing that drawing needs.
 fn weightless(name: &str) -> bool {
-    ["scheduler", "tokenizer", "feature_extractor", "image_processor", "processor", "watermarker"]
-        .iter()
-        .any(|kind| name.contains(kind))
+    let kinds = ["scheduler", "tokenizer", "feature_extractor", "processor", "watermarker", "safety_checker"];
+    kinds.iter().any(|kind| name.contains(kind))
 }
 
 /// Takes the facts of one component into the whole.

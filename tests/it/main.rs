@@ -14,6 +14,7 @@ mod golden_schedulers;
 mod golden_tokenizers;
 mod hostile;
 mod hostile_models;
+mod hub;
 mod inventories;
 mod joined;
 mod notes;

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use clap::Args;
 use serde_json::json;
 
-use super::{answer, registry, spoken_bytes};
+use super::{answer, home, registry, spoken_bytes};
 use crate::error::Result;
+use crate::fetch::unfinished;
 
 /// The arguments of `latentia du`.
 #[derive(Debug, Args)]
@@ -32,6 +33,15 @@ pub(super) fn run(arguments: &Du) -> Result<()> {
         let place = if here { "" } else { "  elsewhere" };
         lines.push(format!("{:>10}  {name}{place}", spoken_bytes(bytes)));
         models.push(json!({ "model": name, "bytes": bytes, "here": here }));
+    }
+    for (name, bytes) in unfinished(&home().join("models")) {
+        all += bytes;
+        own += bytes;
+        lines.push(format!(
+            "{:>10}  {name}  not whole: `latentia pull` goes on, `latentia rm {name}` gives up",
+            spoken_bytes(bytes)
+        ));
+        models.push(json!({ "model": name, "bytes": bytes, "here": true, "unfinished": true }));
     }
     lines.push(format!(
         "{:>10}  in all, {} of it in the models' folder",

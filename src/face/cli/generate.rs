@@ -116,7 +116,7 @@ fn read_size(text: &str) -> std::result::Result<[usize; 2], String> {
 }
 
 /// Ctrl-C asks the job to stop; a second one ends the process at once.
-fn listen_for_interrupts() -> Cancel {
+pub(super) fn listen_for_interrupts() -> Cancel {
     let cancel = Cancel::default();
     let asked = cancel.clone();
     let handler = move || {

@@ -4,6 +4,7 @@ mod du;
 mod generate;
 mod import;
 mod models;
+mod pull;
 mod rm;
 mod show;
 mod verify;
@@ -19,7 +20,7 @@ use serde_json::Value;
 use crate::error::{Code, Error, Result};
 use crate::registry::Registry;
 
-/// Makes pictures on this machine, without a network.
+/// Makes pictures on this machine; only `pull` opens a connection.
 #[derive(Debug, Parser)]
 #[command(name = "latentia", version, about, arg_required_else_help = true)]
 struct Cli {
@@ -37,6 +38,8 @@ enum Command {
     Models(models::Models),
     /// Remembers models where they lie; copies nothing.
     Import(import::Import),
+    /// Fetches a model from a hub: the plan first, then every file, verified.
+    Pull(pull::Pull),
     /// Forgets a model.
     Rm(rm::Rm),
     /// Compares a model's files with what was recorded of them.
@@ -52,6 +55,7 @@ impl Command {
             Self::Show(arguments) => arguments.json,
             Self::Models(arguments) => arguments.json,
             Self::Import(arguments) => arguments.json,
+            Self::Pull(arguments) => arguments.json,
             Self::Rm(arguments) => arguments.json,
             Self::Verify(arguments) => arguments.json,
             Self::Du(arguments) => arguments.json,
@@ -64,6 +68,7 @@ impl Command {
             Self::Show(arguments) => show::run(arguments),
             Self::Models(arguments) => models::run(arguments),
             Self::Import(arguments) => import::run(arguments),
+            Self::Pull(arguments) => pull::run(arguments),
             Self::Rm(arguments) => rm::run(arguments),
             Self::Verify(arguments) => verify::run(arguments),
             Self::Du(arguments) => du::run(arguments),

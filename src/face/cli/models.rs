@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{answer, home, registry};
 use crate::error::Result;
-use crate::registry::Catalogue;
+use crate::registry::{Catalogue, Offer, offers};
 use crate::studio::Studio;
 
 /// The arguments of `latentia models`.
@@ -14,6 +14,9 @@ pub(super) struct Models {
     /// Also lists models that are known but not here.
     #[arg(long)]
     known: bool,
+    /// Lists what `pull` fetches by a short name, with size, licence and gate, instead of what is here.
+    #[arg(long)]
+    available: bool,
     /// Also answers whether a model can be asked for a task, as the typed error if not; for scripts.
     #[arg(long, value_name = "MODEL=TASK", requires = "json")]
     supports: Vec<String>,
@@ -23,6 +26,10 @@ pub(super) struct Models {
 }
 
 pub(super) fn run(arguments: &Models) -> Result<()> {
+    if arguments.available {
+        let lines: Vec<String> = offers().iter().map(line).collect();
+        return answer(arguments.json, &json!({ "available": offers() }), &lines);
+    }
     let registry = registry();
     let mut catalogue = Catalogue::known();
     let mut broken = Vec::new();
@@ -62,10 +69,21 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
     }
     if lines.is_empty() {
         lines.push(
-            "no model is installed; `latentia import PATH` remembers one, --known lists what is known".into(),
+            "no model is installed; `latentia pull NAME` fetches one (--available lists names), `latentia import PATH` remembers one".into(),
         );
     }
     answer(arguments.json, &value, &lines)
+}
+
+/// What can be fetched, in one line.
+fn line(offer: &Offer) -> String {
+    let size = offer.about_gb.map_or(String::new(), |size| format!("~{size} GB"));
+    let gated = if offer.gated { "gated" } else { "" };
+    let checked = if offer.checked { "" } else { "not checked" };
+    let Offer { name, repository, licence, .. } = offer;
+    format!("{name:<20} {repository:<48} {size:>9}  {:<15} {gated:<6} {checked}", licence.name())
+        .trim_end()
+        .to_owned()
 }
 
 /// Whether a model can be asked for a task, and the error that says no.

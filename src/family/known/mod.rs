@@ -22,7 +22,7 @@ pub use finding::{Claim, Confidence, Finding, Part, spoken};
 pub use hint::read_name;
 pub use identify::identify;
 pub use pipeline::{Configs, read_class};
-pub use profile::{Guidance, Licence, PROFILES, Profile, profile};
+pub use profile::{Guidance, PROFILES, Profile, profile};
 pub use rule::{Role, Rule, View, When};
 pub use unet::{Measure, Sizes};
 
