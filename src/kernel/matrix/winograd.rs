@@ -1,7 +1,7 @@
 //! A convolution of 3x3 in f32 with 16 multiplications for four pixels instead of 36.
 //!
-//! Four neighbouring output pixels are a tile, seen through a window of 4x4. The window and the filter are transformed by
-//! additions alone; then every one of their 16 places is a product of its own over the channels, on the same engines and
+//! Four neighbouring output pixels are a tile, seen through a window of 4x4. The window is transformed by additions
+//! alone, the filter once at load; then every one of their 16 places is a product of its own over the channels, on the same engines and
 //! panels as every other product; then the sums are transformed back to four pixels. What a task keeps between the three
 //! lies in the second cache.
 //!
