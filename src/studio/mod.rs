@@ -1,6 +1,7 @@
 //! Requests to pictures: the whole public surface of the engine, blocking and without global state.
 
 mod embedded;
+mod keep;
 mod model;
 mod plan;
 mod render;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 
+use crate::artifact::policy::Policy;
 use crate::artifact::{Frames, Infotext, png};
 use crate::diffusion::Noise;
 use crate::error::{Code, Error, Result};
@@ -253,14 +255,10 @@ impl Plan {
     }
 }
 
-/// The bytes of a picture that someone names.
+/// The bytes of a picture that the owner names.
 fn read_picture(path: &Path) -> Result<Vec<u8>> {
     const LIMIT: u64 = 20 << 20;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let size = std::fs::metadata(path).map(|file| file.len());
-    if size.as_ref().is_ok_and(|&size| size > LIMIT) {
-        return Err(Error::new(Code::PayloadTooLarge, format!("`{name}` has more than {LIMIT} bytes")));
-    }
-    size.and_then(|_| std::fs::read(path))
-        .map_err(|error| Error::new(Code::FileNotFound, format!("`{name}` cannot be read")).because(error))
+    let policy = Policy::new();
+    policy.reference(path)?;
+    policy.read_path("from", path, LIMIT)
 }

@@ -19,6 +19,8 @@ mod inventories;
 mod joined;
 mod notes;
 mod picture;
+mod policy;
 mod published;
 mod show;
+mod store;
 mod weights;

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::super::progress::Progress;
-use super::{home, lost_output};
+use super::{home, lost_output, store};
+use crate::artifact::store::Store;
 use crate::artifact::{self, Existing};
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
@@ -72,6 +73,9 @@ pub(super) struct Generate {
     /// Where to write: a .png file, a folder, or - for standard output.
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+    /// Keeps the pictures in the store and prints their refs; files are written only with -o.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true)]
+    store: Option<Option<PathBuf>>,
     /// Leaves the recipe out of the PNG.
     #[arg(long)]
     no_metadata: bool,
@@ -133,15 +137,22 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 pub(super) fn run(arguments: &Generate) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
+    let store = arguments.store.as_ref().map(|folder| store(folder.as_deref())).transpose()?;
+    if store.is_some() && matches!(destination, Destination::Stdout) {
+        return Err(Error::argument("store", "a ref and the bytes do not both fit standard output"));
+    }
+    let destination = Some(destination).filter(|_| store.is_none() || arguments.output.is_some());
     let mut progress = Progress::new(arguments.quiet);
     let mut files = Vec::new();
     let outcome = {
         let mut watch = Watch::new(listen_for_interrupts(), |event| progress.show(event));
         draw(arguments, &mut watch, |index, picture| {
-            files.push(destination.write(index, picture, !arguments.no_metadata)?);
+            let file =
+                finish((index, picture), !arguments.no_metadata, destination.as_ref(), store.as_ref())?;
             if !arguments.json {
-                print_path(&files)?;
+                print_path(&file)?;
             }
+            files.push(file);
             Ok(())
         })
     };
@@ -156,9 +167,39 @@ pub(super) fn run(arguments: &Generate) -> Result<()> {
     outcome
 }
 
-/// One line for the newest file; bytes on standard output need no line.
-fn print_path(files: &[Value]) -> Result<()> {
-    match files.last().and_then(|file| file["path"].as_str()) {
+/// Brings one picture where it shall go, and describes it.
+fn finish(
+    (index, picture): (usize, &Picture),
+    metadata: bool,
+    destination: Option<&Destination>,
+    store: Option<&Store>,
+) -> Result<Value> {
+    let bytes = picture.png(metadata)?;
+    let mut file = json!({
+        "content_type": "image/png",
+        "size_bytes": bytes.len(),
+        "sha256": sha256(&bytes),
+        "width": picture.plan.width,
+        "height": picture.plan.height,
+        "seed": picture.plan.seed,
+        "recipe": picture.plan,
+    });
+    if let Some(store) = store {
+        let name = format!("{}-{}.png", stem(&picture.plan), picture.plan.seed);
+        file["artifact"] = picture.keep(store, &bytes, metadata.then_some(&*name), metadata)?.reference();
+    }
+    if let Some(destination) = destination {
+        file["path"] = json!(destination.write(index, &picture.plan, &bytes)?);
+    }
+    Ok(file)
+}
+
+/// One line for a ref, one for a file; bytes on standard output need no line.
+fn print_path(file: &Value) -> Result<()> {
+    if let Some(reference) = file.get("artifact") {
+        writeln!(stdout(), "{reference}").map_err(lost_output)?;
+    }
+    match file["path"].as_str() {
         Some(path) if path != "-" => writeln!(stdout(), "{path}").map_err(lost_output),
         _ => Ok(()),
     }
@@ -279,31 +320,20 @@ impl Destination {
         Ok(Self::File { path: path.to_owned(), count })
     }
 
-    /// Writes one picture whole or not at all, and describes the file.
-    fn write(&self, index: usize, picture: &Picture, metadata: bool) -> Result<Value> {
-        let bytes = picture.png(metadata)?;
-        let path = match self {
+    /// Writes one picture whole or not at all, and says where.
+    fn write(&self, index: usize, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
+        match self {
             Self::Stdout => {
-                stdout().write_all(&bytes).map_err(lost_output)?;
-                PathBuf::from("-")
+                stdout().write_all(bytes).map_err(lost_output)?;
+                Ok(PathBuf::from("-"))
             }
             Self::File { path, count } => {
                 let path = if *count == 1 { path.clone() } else { numbered(path, index + 1) };
-                artifact::write(&path, &bytes, Existing::Replace)?;
-                path
+                artifact::write(&path, bytes, Existing::Replace)?;
+                Ok(path)
             }
-            Self::Folder(folder) => write_new(folder, &picture.plan, &bytes)?,
-        };
-        Ok(json!({
-            "path": path,
-            "content_type": "image/png",
-            "size_bytes": bytes.len(),
-            "sha256": sha256(&bytes),
-            "width": picture.plan.width,
-            "height": picture.plan.height,
-            "seed": picture.plan.seed,
-            "recipe": picture.plan,
-        }))
+            Self::Folder(folder) => write_new(folder, plan, bytes),
+        }
     }
 }
 
@@ -313,14 +343,17 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{number}.png"))
 }
 
-/// Writes under a name made of prompt and seed, with a number where that name is taken.
-fn write_new(folder: &Path, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
+/// The words of a prompt as the beginning of a name.
+fn stem(plan: &Plan) -> String {
     let letters = plan.prompt.to_lowercase();
     let words = letters.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let mut stem: String = words.collect::<Vec<_>>().join("-").chars().take(48).collect();
-    if stem.is_empty() {
-        stem = "picture".into();
-    }
+    let stem: String = words.collect::<Vec<_>>().join("-").chars().take(48).collect();
+    if stem.is_empty() { "picture".into() } else { stem }
+}
+
+/// Writes under a name made of prompt and seed, with a number where that name is taken.
+fn write_new(folder: &Path, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
+    let stem = stem(plan);
     for number in 1..10_000 {
         let name = match number {
             1 => format!("{stem}-{}.png", plan.seed),

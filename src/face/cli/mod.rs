@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod artifacts;
 mod du;
 mod generate;
 mod import;
@@ -11,12 +12,13 @@ mod verify;
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 
+use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::registry::Registry;
 
@@ -46,6 +48,8 @@ enum Command {
     Verify(verify::Verify),
     /// Says how much room models take.
     Du(du::Du),
+    /// What was made and is kept: lists, shows, removes, moves.
+    Artifacts(artifacts::Artifacts),
 }
 
 impl Command {
@@ -59,6 +63,7 @@ impl Command {
             Self::Rm(arguments) => arguments.json,
             Self::Verify(arguments) => arguments.json,
             Self::Du(arguments) => arguments.json,
+            Self::Artifacts(arguments) => arguments.json,
         }
     }
 
@@ -72,6 +77,7 @@ impl Command {
             Self::Rm(arguments) => rm::run(arguments),
             Self::Verify(arguments) => verify::run(arguments),
             Self::Du(arguments) => du::run(arguments),
+            Self::Artifacts(arguments) => artifacts::run(arguments),
         }
     }
 }
@@ -113,6 +119,19 @@ fn home() -> PathBuf {
 /// The models that are installed.
 fn registry() -> Registry {
     Registry::new(&home())
+}
+
+/// The store of artifacts: this folder, or `artifacts` in our home; no larger than `LATENTIA_STORE_BYTES` says.
+fn store(folder: Option<&Path>) -> Result<Store> {
+    let own = home().join("artifacts");
+    let store = Store::open(folder.unwrap_or(&own))?;
+    let Some(quota) = std::env::var_os("LATENTIA_STORE_BYTES") else { return Ok(store) };
+    let bytes = quota.to_str().and_then(|text| text.parse().ok());
+    let wrong = || {
+        let message = format!("LATENTIA_STORE_BYTES is {}, which is no number of bytes", quota.display());
+        Error::argument("LATENTIA_STORE_BYTES", message)
+    };
+    Ok(store.with_quota(bytes.ok_or_else(wrong)?))
 }
 
 /// Writes the answer: one JSON object, or lines for a person.
