@@ -19,3 +19,5 @@ if python3 -c 'import abstractvision' 2>/dev/null; then
 else
     printf '\n== skipped: scripts/abstractvision_check.py, scripts/store_check.py (no abstractvision for this python3)\n'
 fi
+# Real clients against a real server; what is not installed is said and passed over.
+step python3 scripts/tools_check.py

@@ -64,6 +64,18 @@ pub enum Task {
     ImageToVideo,
 }
 
+impl Task {
+    /// Every task.
+    pub const ALL: &[Self] = &[
+        Self::TextToImage,
+        Self::ImageToImage,
+        Self::ImageUpscale,
+        Self::MultiViewImage,
+        Self::TextToVideo,
+        Self::ImageToVideo,
+    ];
+}
+
 /// Everything that is known of a checkpoint before it is loaded.
 #[derive(Debug, Clone, Serialize)]
 pub struct Card {

@@ -3,6 +3,7 @@
 pub mod contract;
 pub mod known;
 pub mod ldm;
+pub mod mock;
 mod parts;
 
 pub use contract::{
@@ -13,7 +14,7 @@ pub use parts::{Parts, Told};
 use crate::error::{Code, Error, Result};
 
 /// Every family, asked in this order; each checkpoint belongs to at most one.
-pub static FAMILIES: &[&dyn Family] = &[&ldm::Ldm];
+pub static FAMILIES: &[&dyn Family] = &[&ldm::Ldm, &mock::Mock];
 
 /// Finds the family of a model's files.
 ///

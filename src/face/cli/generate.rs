@@ -96,19 +96,42 @@ pub(super) struct Generate {
     quiet: bool,
 }
 
+/// Where to run, as it is typed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum DeviceArg {
+pub(in crate::face) enum DeviceArg {
     Cpu,
     Cuda,
     Metal,
 }
 
+impl DeviceArg {
+    pub(in crate::face) fn class(self) -> DeviceClass {
+        match self {
+            Self::Cpu => DeviceClass::Cpu,
+            Self::Cuda => DeviceClass::Cuda,
+            Self::Metal => DeviceClass::Metal,
+        }
+    }
+}
+
+/// How weights are kept, as it is typed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum DtypeArg {
+pub(in crate::face) enum DtypeArg {
     Auto,
     F32,
     F16,
     Bf16,
+}
+
+impl DtypeArg {
+    pub(in crate::face) fn precision(self) -> Precision {
+        match self {
+            Self::Auto => Precision::Auto,
+            Self::F32 => Precision::F32,
+            Self::F16 => Precision::F16,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
 }
 
 fn read_size(text: &str) -> std::result::Result<[usize; 2], String> {
@@ -213,17 +236,7 @@ fn draw(
 ) -> Result<()> {
     prepare_processor(arguments.threads)?;
     let studio = Studio::open(&home());
-    let device = match arguments.device {
-        DeviceArg::Cpu => DeviceClass::Cpu,
-        DeviceArg::Cuda => DeviceClass::Cuda,
-        DeviceArg::Metal => DeviceClass::Metal,
-    };
-    let precision = match arguments.dtype {
-        DtypeArg::Auto => Precision::Auto,
-        DtypeArg::F32 => Precision::F32,
-        DtypeArg::F16 => Precision::F16,
-        DtypeArg::Bf16 => Precision::Bf16,
-    };
+    let (device, precision) = (arguments.device.class(), arguments.dtype.precision());
     let model = arguments.model.as_deref();
     if let Some(picture) = &arguments.from {
         let plan = Plan::from_picture(picture)?;

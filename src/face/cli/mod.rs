@@ -4,11 +4,16 @@ mod artifacts;
 mod du;
 mod generate;
 mod import;
+mod mcp;
 mod models;
 mod pull;
 mod rm;
+mod serve;
 mod show;
+mod tools;
 mod verify;
+
+pub(super) use generate::{DeviceArg, DtypeArg};
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
@@ -50,6 +55,12 @@ enum Command {
     Du(du::Du),
     /// What was made and is kept: lists, shows, removes, moves.
     Artifacts(artifacts::Artifacts),
+    /// Lists, describes and calls the tools for agents and workflows.
+    Tools(tools::Tools),
+    /// Serves the tools over HTTP, to this machine alone unless told otherwise.
+    Serve(Box<serve::Serve>),
+    /// Serves the tools over the Model Context Protocol on standard input and output.
+    Mcp(mcp::Mcp),
 }
 
 impl Command {
@@ -64,6 +75,8 @@ impl Command {
             Self::Verify(arguments) => arguments.json,
             Self::Du(arguments) => arguments.json,
             Self::Artifacts(arguments) => arguments.json,
+            Self::Tools(arguments) => arguments.json(),
+            Self::Serve(_) | Self::Mcp(_) => false,
         }
     }
 
@@ -78,6 +91,9 @@ impl Command {
             Self::Verify(arguments) => verify::run(arguments),
             Self::Du(arguments) => du::run(arguments),
             Self::Artifacts(arguments) => artifacts::run(arguments),
+            Self::Tools(arguments) => tools::run(arguments),
+            Self::Serve(arguments) => serve::run(arguments),
+            Self::Mcp(arguments) => mcp::run(arguments),
         }
     }
 }
@@ -107,7 +123,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The folder of models and settings: `LATENTIA_HOME`, or the place where data belongs on this system.
-fn home() -> PathBuf {
+pub(super) fn home() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("LATENTIA_HOME")
         .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("latentia")))

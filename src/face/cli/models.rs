@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{answer, home, registry};
+use super::{answer, home};
 use crate::error::Result;
 use crate::registry::{Catalogue, Offer, offers};
 use crate::studio::Studio;
@@ -30,18 +30,7 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
         let lines: Vec<String> = offers().iter().map(line).collect();
         return answer(arguments.json, &json!({ "available": offers() }), &lines);
     }
-    let registry = registry();
-    let mut catalogue = Catalogue::known();
-    let mut broken = Vec::new();
-    if let Some((name, survey)) = Studio::open(&home()).embedded() {
-        catalogue.install(name, &survey)?;
-    }
-    for name in registry.names() {
-        match registry.survey(&name, None, &[]) {
-            Ok(survey) => catalogue.install(&name, &survey)?,
-            Err(error) => broken.push((name, error)),
-        }
-    }
+    let (catalogue, broken) = Studio::open(&home()).catalogue()?;
     let mut value = catalogue.to_json();
     let list = broken.iter().map(|(name, error)| json!({ "model": name, "error": error.to_json()["error"] }));
     let list = list.collect::<Vec<Value>>();
