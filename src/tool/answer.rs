@@ -43,6 +43,6 @@ impl Answer {
 }
 
 /// The id in the name that an artifact has as a resource.
-pub fn id_of(uri: &str) -> Option<&str> {
+pub(super) fn id_of(uri: &str) -> Option<&str> {
     uri.strip_prefix("latentia://artifacts/")
 }

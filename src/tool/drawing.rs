@@ -323,7 +323,7 @@ pub(super) fn draw(desk: &Desk, order: &Order, seeds: &[u64], watch: &mut Watch<
     let mut refs = answer.refs();
     match outcome {
         Ok(()) => {}
-        Err(error) if refs.is_empty() || error.code == Code::Cancelled && seeds.len() == 1 => {
+        Err(error) if refs.is_empty() || error.code == Code::Cancelled => {
             return Err(error);
         }
         Err(error) => {
@@ -338,9 +338,12 @@ pub(super) fn draw(desk: &Desk, order: &Order, seeds: &[u64], watch: &mut Watch<
 
 /// One line for a reader.
 fn said(artifacts: &[Artifact], paths: &[String], seconds: f64) -> String {
-    let seeds: Vec<String> = artifacts.iter().map(|artifact| artifact.metadata["seed"].to_string()).collect();
+    let seeds: Vec<String> = artifacts
+        .iter()
+        .filter_map(|artifact| artifact.metadata.get("seed").map(ToString::to_string))
+        .collect();
     let first = artifacts.first();
-    let fact = |key: &str| first.map(|artifact| artifact.metadata[key].clone()).unwrap_or_default();
+    let fact = |key: &str| first.and_then(|artifact| artifact.metadata.get(key).cloned()).unwrap_or_default();
     let what =
         if artifacts.len() == 1 { "a picture".to_owned() } else { format!("{} pictures", artifacts.len()) };
     let model = fact("model");

@@ -95,7 +95,7 @@ pub fn export(entry: &Entry, desk: &Desk, form: Form) -> Result<Value> {
 }
 
 /// What MCP may take for granted of a tool; clients must not trust it.
-pub fn annotations(gives: Gives) -> Value {
+fn annotations(gives: Gives) -> Value {
     json!({
         "readOnlyHint": gives == Gives::Facts,
         "destructiveHint": false,
@@ -105,7 +105,7 @@ pub fn annotations(gives: Gives) -> Value {
 }
 
 /// The schema of structured answers over MCP.
-pub fn output(gives: Gives) -> Value {
+fn output(gives: Gives) -> Value {
     if !gives.works() {
         return json!({ "type": "object" });
     }

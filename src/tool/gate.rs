@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::drawing::{Order, Target, draw};
+use super::drawing::{Order, Target, any_seed, draw, read_size};
 use super::input;
 use super::marker::Marked;
 use super::{About, Answer, Desk, Gives, Tool};
@@ -48,9 +48,12 @@ impl Default for Switches {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PictureFormat {
+    /// Lossless, with the recipe in it.
     #[default]
     Png,
+    /// Lossless and smaller.
     Webp,
+    /// Small.
     Jpeg,
 }
 
@@ -177,17 +180,17 @@ impl Tool for ImageGeneration {
         }
         let task = if images.is_empty() { Task::TextToImage } else { Task::ImageToImage };
         desk.require(None, None, task)?;
-        let order = Order {
+        let mut order = Order {
             task,
             image: images.pop(),
-            size: self.size.as_deref().map(super::drawing::read_size).transpose()?,
             target: Target::File {
                 path: self.output_path.clone(),
                 format: self.output_format.unwrap_or(switches.image_generation_output_format),
             },
             ..Order::new(marked.text)
         };
-        let mut answer = draw(desk, &order, &[super::drawing::any_seed()], watch)?;
+        order.request.size = self.size.as_deref().map(read_size).transpose()?;
+        let mut answer = draw(desk, &order, &[any_seed()], watch)?;
         answer.value = json!({ "paths": answer.paths, "artifacts": answer.refs() });
         Ok(answer)
     }

@@ -1,8 +1,7 @@
 //! Pictures that come in: a ref to an artifact, base64, or a path that the policy allows. Never a URL.
 
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use serde_json::{Map, Value, json};
 
 use super::Desk;
@@ -13,12 +12,6 @@ use crate::error::{Code, Error, Result};
 
 /// Arguments that no schema shows, and that are answered all the same: the task by name.
 pub(super) const HIDDEN: &[&str] = &["task"];
-
-/// Strict in its letters, lenient in its padding.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// A picture that someone gave.
 #[derive(Debug, Clone)]
@@ -186,7 +179,10 @@ pub(super) fn from_base64(name: &str, text: &str) -> Result<Image> {
         return Err(Error { param: Some(name.into()), ..Error::new(Code::PayloadTooLarge, message) });
     }
     let letters: Vec<u8> = body.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let bytes = BASE64.decode(letters).map_err(|error| wrong("this is not base64").because(error))?;
+    // Strict in its letters, lenient in its padding.
+    let bytes = STANDARD_PAD_INDIFFERENT
+        .decode(letters)
+        .map_err(|error| wrong("this is not base64").because(error))?;
     if bytes.is_empty() {
         return Err(wrong("there are no bytes"));
     }

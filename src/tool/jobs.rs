@@ -44,6 +44,8 @@ pub struct Jobs {
     // Held as long as this process lives, so that others see that it does.
     _lock: File,
     line: Arc<Line>,
+    // One call at a time is put in line, so that two with one key are one.
+    starting: Mutex<()>,
     known: Mutex<BTreeMap<String, Arc<Job>>>,
 }
 
@@ -81,6 +83,7 @@ impl Jobs {
             owner,
             _lock: file,
             line: Arc::default(),
+            starting: Mutex::default(),
             known: Mutex::default(),
         };
         jobs.tidy();
@@ -129,7 +132,7 @@ impl Jobs {
             Some(key) => sha256(format!("key {key}").as_bytes())[..32].to_owned(),
             None => fresh_id(),
         };
-        let mut waiting = lock(&self.line.waiting);
+        let _starting = lock(&self.starting);
         if key.is_some()
             && let Ok(record) = self.record(&id)
         {
@@ -142,8 +145,10 @@ impl Jobs {
             }
             return Ok(Arc::new(Job::past(record)));
         }
-        if waiting.len() > WAITING {
-            let message = format!("{} jobs wait, and no more may", waiting.len() - 1);
+        // One of them works.
+        let waiting = self.waiting();
+        if waiting > WAITING {
+            let message = format!("{} jobs wait, and no more may", waiting - 1);
             return Err(Error::new(Code::Busy, message).hint("ask again in some seconds"));
         }
         let record = Record {
@@ -170,8 +175,7 @@ impl Jobs {
             over: Condvar::new(),
         });
         self.save(&job)?;
-        waiting.push_back(id.clone());
-        drop(waiting);
+        lock(&self.line.waiting).push_back(id.clone());
         self.remember(&job);
         let (desk, line, own) = (Arc::clone(desk), Arc::clone(&self.line), Arc::clone(&job));
         let thread = std::thread::Builder::new().name(format!("job {}", &id[..8]));

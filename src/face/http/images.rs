@@ -81,7 +81,7 @@ pub(super) async fn generate(State(app): State<App>, headers: HeaderMap, sent: B
     })
     .await?;
     let first = answer.artifacts.first();
-    let fact = |key: &str| first.map(|artifact| artifact.metadata[key].clone()).unwrap_or_default();
+    let fact = |key: &str| first.and_then(|artifact| artifact.metadata.get(key).cloned()).unwrap_or_default();
     let reply = json!({
         "created": seconds(),
         "data": data,

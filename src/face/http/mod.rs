@@ -159,12 +159,12 @@ fn router(desk: Arc<Desk>, options: &Options, address: SocketAddr) -> Router {
         .fallback(reply::no_route)
         .method_not_allowed_fallback(reply::no_method)
         .with_state(app)
-        .nest_service("/mcp", tower_layered(mcp))
+        .nest_service("/mcp", messages_alone(mcp))
         .layer(from_fn_with_state(guard, guard::check))
         .layer(from_fn(reply::log))
 }
 
 /// The protocol's own service behind a look at what it is sent.
-fn tower_layered(service: mcp::HttpService) -> Router {
+fn messages_alone(service: mcp::HttpService) -> Router {
     Router::new().fallback_service(service).layer(from_fn(guard::messages))
 }

@@ -80,7 +80,7 @@ impl Server {
     ) -> CallToolResult {
         let previews = result::wants_previews(&arguments);
         let (sender, heard) = mpsc::unbounded_channel();
-        let listener = Box::new(move |event: &Event, progress: &Progress| {
+        let listener: tool::Listener = Box::new(move |event, progress| {
             if !matches!(event, Event::Bytes { .. } | Event::Ended { .. } | Event::Preview { .. }) {
                 let _ = sender.send(*progress);
             }
