@@ -23,4 +23,5 @@ mod policy;
 mod published;
 mod show;
 mod store;
+mod store_hard;
 mod weights;
