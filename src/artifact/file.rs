@@ -14,6 +14,9 @@ use cap_std::fs::{Dir, OpenOptions};
 
 use crate::error::{Code, Error, Result};
 
+/// The ending of a file that is not whole yet.
+const DRAFT: &str = ".tmp";
+
 /// What becomes of a file that is already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
@@ -102,7 +105,7 @@ pub(super) fn failed(name: &str, error: io::Error) -> Error {
 
 /// Whether a name is that of a [`Draft`], which nobody but its writer and the sweeper may touch.
 pub(super) fn is_draft(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(".tmp")
+    name.starts_with('.') && name.ends_with(DRAFT)
 }
 
 /// The file under its other name; gone when dropped.
@@ -126,7 +129,7 @@ impl<'a> Draft<'a> {
         options.write(true).create_new(true);
         let (draft, mut file) = loop {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = PathBuf::from(format!(".{start}.{}-{number}.tmp", std::process::id()));
+            let name = PathBuf::from(format!(".{start}.{}-{number}{DRAFT}", std::process::id()));
             match folder.open_with(&name, &options) {
                 Ok(file) => break (Self { folder, name }, file),
                 // A process that had our number left it behind, as every first process of a container has number 1.

@@ -59,7 +59,6 @@ pub(super) struct Words {
     /// The run that asks, kept with the artifact.
     pub(super) run_id: Option<String>,
     /// Whether a small copy to look at comes with the answer, where the caller can see; it does without.
-    #[expect(dead_code, reason = "the face that shows pictures reads it from the arguments")]
     pub(super) preview: Option<bool>,
 }
 

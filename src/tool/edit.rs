@@ -31,7 +31,6 @@ pub(super) struct Source {
     reference_images: Option<Vec<Map<String, Value>>>,
     /// How much is drawn anew: 0 nothing, 1 everything.
     #[schemars(range(min = 0.0, max = 1.0))]
-    #[expect(dead_code, reason = "read once a model changes pictures")]
     strength: Option<f64>,
 }
 

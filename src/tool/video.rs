@@ -14,7 +14,6 @@ use crate::family::Task;
 /// What every tool for clips takes.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-#[expect(dead_code, reason = "no model here can do it yet; the fields are its schema")]
 pub(super) struct Clip {
     /// What should not be seen.
     negative_prompt: Option<String>,
@@ -45,7 +44,6 @@ pub(super) struct Clip {
 /// The frame that a clip begins with.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-#[expect(dead_code, reason = "no model here can do it yet; the fields are its schema")]
 pub(super) struct Frame {
     /// The first frame: a ref to an artifact.
     image_artifact: Option<Map<String, Value>>,

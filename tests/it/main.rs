@@ -23,5 +23,6 @@ mod policy;
 mod published;
 mod show;
 mod store;
+mod store_hard;
 mod tools;
 mod weights;

@@ -119,7 +119,7 @@ impl Store {
     /// The record as it is now. Under the lock.
     pub(super) fn held(&self, id: &Id) -> Result<Artifact> {
         match disk::find(&self.folder, id)? {
-            Found::Whole(artifact) => Ok(artifact),
+            Found::Whole(artifact) => Ok(*artifact),
             Found::Bytes(name) => disk::describe(&self.folder, id, &name),
             Found::Damaged(_) | Found::Nothing => {
                 Err(Error::new(Code::ArtifactNotFound, format!("the artifact {id} is gone")))

@@ -31,7 +31,7 @@ const BLOB_BYTES: u64 = 1 << 32;
 /// What lies in the folder under an id.
 pub(super) enum Found {
     /// A record; the bytes should be where it says.
-    Whole(Artifact),
+    Whole(Box<Artifact>),
     /// Bytes without a record, in the file of this name.
     Bytes(String),
     /// A record that cannot be believed, and why.
@@ -84,7 +84,7 @@ pub(super) fn find(folder: &Dir, id: &Id) -> Result<Found> {
         return Ok(Found::Damaged(format!("it has more than {RECORD_BYTES} bytes")));
     };
     Ok(match serde_json::from_slice::<Artifact>(&text) {
-        Ok(artifact) if artifact.is_consistent(id) => Found::Whole(artifact),
+        Ok(artifact) if artifact.is_consistent(id) => Found::Whole(Box::new(artifact)),
         Ok(_) => Found::Damaged("it names another artifact, or a file that is not its own".into()),
         Err(error) => Found::Damaged(error.to_string()),
     })
@@ -148,9 +148,9 @@ pub(super) fn stamp(folder: &Dir, name: &str) -> Result<String> {
 
 /// The record that bytes without one should have: their hash must be their name.
 pub(super) fn describe(folder: &Dir, id: &Id, name: &str) -> Result<Artifact> {
-    let file = open_blob(folder, name).map_err(|error| lost("an artifact", error))?;
+    let mut file = open_blob(folder, name).map_err(|error| lost("an artifact", error))?;
     let time = file.metadata().and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    let (digest, bytes) = read(file).map_err(|error| lost("an artifact", error))?;
+    let (digest, bytes) = read(&mut file).map_err(|error| lost("an artifact", error))?;
     if Id::of(&digest) != *id {
         return Err(Error::new(
             Code::ArtifactCorrupt,
@@ -169,8 +169,8 @@ pub(super) fn open_blob(folder: &Dir, name: &str) -> io::Result<File> {
 }
 
 /// All bytes and their sha256.
-pub(super) fn read(file: File) -> io::Result<(String, Vec<u8>)> {
-    let bytes = file::read_all(&file, BLOB_BYTES)?.ok_or(ErrorKind::FileTooLarge)?;
+pub(super) fn read(file: &mut File) -> io::Result<(String, Vec<u8>)> {
+    let bytes = file::read_all(file, BLOB_BYTES)?.ok_or(ErrorKind::FileTooLarge)?;
     Ok((sha256(&bytes), bytes))
 }
 

@@ -27,6 +27,9 @@ use super::{Store, in_store};
 use crate::artifact::file::{self, Existing};
 use crate::error::{Code, Error, Result};
 
+/// The endings of records.
+const VISION: &str = ".meta.json";
+const RUNTIME: &str = ".meta";
 /// Bytes of a foreign record that is read.
 const RECORD_BYTES: u64 = 4 << 20;
 /// Bytes of a foreign artifact that is read.
@@ -158,13 +161,13 @@ impl Store {
 fn record_names(folder: &Dir) -> Result<Vec<(String, Form)>> {
     let mut found = Vec::new();
     for name in disk::names(folder)? {
-        let form = if name.ends_with(".meta.json") { Form::Vision } else { Form::Runtime };
-        if form == Form::Vision || name.ends_with(".meta") {
+        let form = if name.ends_with(VISION) { Form::Vision } else { Form::Runtime };
+        if form == Form::Vision || name.ends_with(RUNTIME) {
             found.push((name, form));
         }
     }
     if let Ok(refs) = folder.open_dir("refs") {
-        let names = disk::names(&refs)?.into_iter().filter(|name| name.ends_with(".meta"));
+        let names = disk::names(&refs)?.into_iter().filter(|name| name.ends_with(RUNTIME));
         found.extend(names.map(|name| (format!("refs/{name}"), Form::Runtime)));
     }
     Ok(found)

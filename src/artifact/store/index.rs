@@ -290,8 +290,9 @@ fn words(artifact: &Artifact) -> String {
 
 /// Words as FTS5 takes them: each quoted, so that none is an operator, the last open at its end.
 fn phrase(text: &str) -> Option<String> {
-    let words: Vec<_> =
-        text.split_whitespace().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
+    let spoken = |word: &&str| word.chars().any(char::is_alphanumeric);
+    let words = text.split_whitespace().filter(spoken);
+    let words: Vec<_> = words.map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
     (!words.is_empty()).then(|| format!("{}*", words.join(" ")))
 }
 

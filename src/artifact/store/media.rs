@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(safe_name(name).as_deref(), safe, "{name:?}");
         }
         let long = safe_name(&format!("{}.png", "ü".repeat(500))).expect("a name");
-        assert!(long.len() <= 124 && long.ends_with(".png"), "{long}");
+        assert!(long.len() <= 124 && long.contains("ü.png"), "{long}");
     }
 
     #[test]

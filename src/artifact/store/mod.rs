@@ -108,7 +108,7 @@ impl Store {
     /// # Errors
     /// `artifact_not_found`; `artifact_corrupt`, after which they are in quarantine.
     pub fn get(&self, id: &Id) -> Result<Vec<u8>> {
-        self.proven(id, disk::read)
+        self.proven(id, |mut file| disk::read(&mut file))
     }
 
     /// The open file, proven to hold the bytes that were stored; for what is too large to have in memory.
@@ -129,7 +129,7 @@ impl Store {
     /// `artifact_not_found`; `artifact_corrupt` if its record is, after which the bytes are still here, by their id.
     pub fn meta(&self, id: &Id) -> Result<Artifact> {
         match disk::find(&self.folder, id)? {
-            Found::Whole(artifact) => Ok(artifact),
+            Found::Whole(artifact) => Ok(*artifact),
             Found::Bytes(name) => self.adopt(id, &name),
             Found::Nothing if disk::in_quarantine(&self.folder, id) => {
                 Err(Error::new(Code::ArtifactCorrupt, format!("the artifact {id} was damaged"))
@@ -197,7 +197,7 @@ impl Store {
             let id = Id::parse(id)?;
             // What is damaged is not listed; whoever asks for it, or `verify`, is told.
             match disk::find(&self.folder, &id) {
-                Ok(Found::Whole(artifact)) => new.push((artifact, stamp.clone())),
+                Ok(Found::Whole(artifact)) => new.push((*artifact, stamp.clone())),
                 Ok(Found::Bytes(name)) => {
                     new.extend(disk::describe(&self.folder, &id, &name).ok().map(|it| (it, stamp.clone())));
                 }
@@ -220,10 +220,14 @@ impl Store {
                 disk::quarantine(&self.folder, &disk::record_name(&new.id))?;
                 return self.present(new);
             }
-            Found::Bytes(name) => (Artifact { content_file: name.clone(), ..new.clone() }, name),
+            Found::Bytes(name) => {
+                let mut found = new.clone();
+                found.content_file.clone_from(&name);
+                (found, name)
+            }
             Found::Whole(artifact) => {
                 let name = artifact.content_file.clone();
-                (artifact, name)
+                (*artifact, name)
             }
         };
         let digest = disk::open_blob(&self.folder, &name).and_then(|mut file| disk::digest(&mut file));

@@ -107,8 +107,7 @@ struct List {
     /// A kind of content: image/png, image, video.
     #[arg(long = "type", value_name = "TYPE")]
     content_type: Option<String>,
-    /// A tag, such as task=text_to_image.
-    #[arg(long, value_name = "KEY[=VALUE]")]
+    #[arg(long, value_name = "KEY[=VALUE]", help = "A tag, such as task=text_to_image")]
     tag: Option<String>,
 }
 

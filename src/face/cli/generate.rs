@@ -74,8 +74,8 @@ pub(super) struct Generate {
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Keeps the pictures in the store and prints their refs; files are written only with -o.
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true)]
-    store: Option<Option<PathBuf>>,
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    store: Option<PathBuf>,
     /// Leaves the recipe out of the PNG.
     #[arg(long)]
     no_metadata: bool,
@@ -160,7 +160,11 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 pub(super) fn run(arguments: &Generate) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
-    let store = arguments.store.as_ref().map(|folder| store(folder.as_deref())).transpose()?;
+    let store = arguments
+        .store
+        .as_deref()
+        .map(|folder| store(Some(folder).filter(|folder| !folder.as_os_str().is_empty())))
+        .transpose()?;
     if store.is_some() && matches!(destination, Destination::Stdout) {
         return Err(Error::argument("store", "a ref and the bytes do not both fit standard output"));
     }

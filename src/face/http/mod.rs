@@ -49,7 +49,6 @@ pub(super) struct Options {
 #[derive(Clone)]
 struct App {
     desk: Arc<Desk>,
-    guard: Arc<guard::Guard>,
 }
 
 /// Serves until a signal ends it.
@@ -139,7 +138,7 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
 fn router(desk: Arc<Desk>, options: &Options, address: SocketAddr) -> Router {
     let guard = Arc::new(guard::Guard::new(options, address));
     let mcp = mcp::http_service(Arc::clone(&desk), guard.hosts(), options.patience);
-    let app = App { desk, guard: Arc::clone(&guard) };
+    let app = App { desk };
     Router::new()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}", post(tools::call))
