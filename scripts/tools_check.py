@@ -154,6 +154,29 @@ async def use(session, name: str) -> None:
     print(f"the MCP client lists, calls, reads, hears progress and cancels over {name}")
 
 
+# What the suite asks of every server. The other scenarios call tools, prompts and resources of its own reference server.
+SCENARIOS = [
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "resources-list",
+    "dns-rebinding-protection",
+]
+
+
+def conformance(url: str) -> None:
+    """The official suite of the protocol, if .ci/run could install it."""
+    tools = Path(os.environ.get("LATENTIA_NPM", ROOT / "target/tools/node_modules")) / ".bin"
+    if not (tools / "conformance").exists():
+        print("skipped: @modelcontextprotocol/conformance is not installed")
+        return
+    for scenario in SCENARIOS:
+        command = [tools / "node", tools / "conformance", "server", "--url", f"{url}/mcp", "--scenario", scenario]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, (scenario, done.stdout[-2000:], done.stderr[-2000:])
+    print(f"the conformance suite passes: {', '.join(SCENARIOS)}")
+
+
 def main() -> None:
     latentia = binary()
     with tempfile.TemporaryDirectory() as folder, server(latentia, Path(folder)) as url:
@@ -165,6 +188,7 @@ def main() -> None:
             readme(url)
         if has("mcp"):
             asyncio.run(client(url, latentia, Path(folder)))
+        conformance(url)
 
 
 if __name__ == "__main__":

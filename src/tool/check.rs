@@ -131,7 +131,7 @@ mod tests {
             (json!({ "prompt": "a", "width": 8.5 }), "width", "an integer from 8 to 64"),
             (json!({ "prompt": "a", "seeds": [1, -2] }), "seeds[1]", "from 0"),
             (json!({ "prompt": "a", "detail": "low" }), "detail", "one of \"auto\", \"high\""),
-            (json!({ "prompt": "a", "hight": 8 }), "hight", "not an argument"),
+            (json!({ "prompt": "a", "tallness": 8 }), "tallness", "not an argument"),
         ] {
             let (got, message) = refused(arguments);
             assert_eq!(got, param);

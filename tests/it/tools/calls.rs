@@ -109,7 +109,7 @@ fn arguments_that_do_not_fit_are_named() {
     let bench = Bench::new();
     for (ask, param) in [
         (json!({}), "prompt"),
-        (json!({ "prompt": "a", "hight": 64 }), "hight"),
+        (json!({ "prompt": "a", "tallness": 64 }), "tallness"),
         (json!({ "prompt": "a", "width": 64 }), "height"),
         (json!({ "prompt": "a", "size": "64x64", "width": 64, "height": 64 }), "size"),
         (json!({ "prompt": "a", "sampler": "warp" }), "sampler"),
