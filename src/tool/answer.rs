@@ -15,6 +15,8 @@ pub struct Answer {
     pub artifacts: Vec<Artifact>,
     /// A picture that the caller asked to see.
     pub shown: Option<Shown>,
+    /// The run that asked, if it said so; its refs then name it.
+    pub run_id: Option<String>,
     /// Files that were written besides.
     pub paths: Vec<String>,
     /// What the user should know besides.
@@ -36,9 +38,17 @@ impl Answer {
         Self { value, said: said.into(), ..Self::default() }
     }
 
-    /// The refs of what was made.
+    /// The refs of what was made; who named a run gets the names that runs go by, too.
     pub fn refs(&self) -> Vec<Value> {
-        self.artifacts.iter().map(Artifact::reference).collect()
+        let reference = |artifact: &Artifact| {
+            let mut reference = artifact.reference();
+            if let Some(run_id) = &self.run_id {
+                reference["run_id"] = run_id.as_str().into();
+                reference["artifact_id"] = artifact.id.as_str().into();
+            }
+            reference
+        };
+        self.artifacts.iter().map(reference).collect()
     }
 }
 

@@ -72,7 +72,7 @@ impl Tool for ListModels {
 
     fn run(self, desk: &Desk, _: &mut Watch<'_>) -> Result<Answer> {
         let task = self.task.as_deref().map(known_task).transpose()?;
-        let default = desk.default_model().ok();
+        let (default, open) = (desk.default_model().ok(), desk.open_model());
         let catalogue = desk.catalogue()?;
         let fits = |listed: &&Listed| {
             listed.installed && listed.runs && task.is_none_or(|task| listed.tasks.contains(&task))
@@ -89,6 +89,7 @@ impl Tool for ListModels {
                 json!({
                     "id": listed.id,
                     "default": default.as_deref() == Some(&listed.id),
+                    "open": open.as_deref() == Some(&listed.id),
                     "family": listed.found["family"],
                     "tasks": tasks.collect::<serde_json::Map<_, _>>(),
                     "license": listed.licence(),

@@ -298,7 +298,7 @@ fn format_of(path: &str) -> Result<PictureFormat> {
 /// What the request, the model, the store and the path say, if nothing was finished.
 pub(super) fn draw(desk: &Desk, order: &Order, seeds: &[u64], watch: &mut Watch<'_>) -> Result<Answer> {
     let place = Place::read(desk, order, seeds.len())?;
-    let mut answer = Answer::default();
+    let mut answer = Answer { run_id: order.run_id.clone(), ..Answer::default() };
     let began = Instant::now();
     let outcome = desk.with_model(order.model.as_deref(), |studio, model| {
         for run in seeds.chunk_by(|one, next| one.wrapping_add(1) == *next) {

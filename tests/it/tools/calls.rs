@@ -31,6 +31,9 @@ fn a_call_prints_a_small_ref_to_a_stored_picture() {
     let other =
         bench.call("t2i", &json!({ "prompt": "a red cube", "model": "mock", "size": "64x48", "seed": 8 }));
     assert_ne!(other["$artifact"], reference["$artifact"]);
+    let run = json!({ "prompt": "a", "model": "mock", "size": "16x16", "run_id": "run-1" });
+    let run = bench.call("t2i", &run);
+    assert_eq!((&run["run_id"], &run["artifact_id"]), (&json!("run-1"), &run["$artifact"]));
     let meta = fs::read_to_string(bench.path("store").join(format!("{id}.meta.json"))).unwrap();
     let meta: Value = serde_json::from_str(&meta).unwrap();
     assert_eq!(meta["tags"]["kind"], "generated_media");
