@@ -13,6 +13,7 @@ use crate::tool::{Desk, PictureFormat, Rules, Switches};
 
 /// What the owner of the machine allows, and where things lie.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(super) struct DeskArgs {
     /// The folder of artifacts. [default: artifacts in the folder of models and settings]
     #[arg(long, value_name = "FOLDER", global = true)]

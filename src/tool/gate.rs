@@ -19,6 +19,7 @@ use crate::family::Task;
 /// The five switches, under the names that the contract gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the contract, under its name")]
 pub struct Switches {
     /// Whether `image_generation` may be offered.
     pub image_generation_enabled: bool,

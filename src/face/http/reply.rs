@@ -1,5 +1,6 @@
 //! Answers that every route shares: errors as objects, one line a request in the log.
 
+use std::future::{Ready, ready};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{Write, stderr};
 use std::time::Instant;
@@ -74,21 +75,21 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 /// The server is up.
-pub(super) async fn health() -> Response {
-    json_of(StatusCode::OK, &json!({ "status": "ok" }))
+pub(super) fn health() -> Ready<Response> {
+    ready(json_of(StatusCode::OK, &json!({ "status": "ok" })))
 }
 
 /// Nothing is there.
-pub(super) async fn no_route() -> Response {
-    refuse(
+pub(super) fn no_route() -> Ready<Response> {
+    ready(refuse(
         &Error::new(Code::FileNotFound, "there is nothing at this address")
             .hint("GET /v1/tools lists the tools"),
-    )
+    ))
 }
 
 /// Something is there, but not for this method.
-pub(super) async fn no_method() -> Response {
-    refuse(&Error::new(Code::MethodNotAllowed, "this address takes another method"))
+pub(super) fn no_method() -> Ready<Response> {
+    ready(refuse(&Error::new(Code::MethodNotAllowed, "this address takes another method")))
 }
 
 /// One line a request, without its words: method, path, status, time.
