@@ -162,5 +162,6 @@ impl<'a> Draft<'a> {
 
 /// Makes new names last; only Unix has folders that can be forced to disk.
 pub(super) fn sync(folder: &Dir) -> io::Result<()> {
-    if cfg!(unix) { folder.try_clone()?.into_std_file().sync_all() } else { Ok(()) }
+    // The handle itself names the folder and no more; what is forced to disk must be open for reading.
+    if cfg!(unix) { folder.open(".")?.sync_all() } else { Ok(()) }
 }

@@ -53,9 +53,7 @@ fn plain(property: &Value) -> Value {
             ("type", Value::Array(types)) => {
                 types.iter().find(|name| *name != "null").cloned().unwrap_or_default()
             }
-            ("description", Value::String(text)) => {
-                text.split_whitespace().collect::<Vec<_>>().join(" ").into()
-            }
+            ("description", Value::String(text)) => on_one_line(text),
             ("items", items) => self::plain(items),
             ("enum", Value::Array(values)) => {
                 values.iter().filter(|value| !value.is_null()).cloned().collect()
@@ -79,13 +77,15 @@ fn plain(property: &Value) -> Value {
         plain.insert(key.clone(), value);
     }
     // The doc of the field is nearer than that of its type.
-    if let Some(text @ Value::String(_)) = property.get("description") {
-        plain.insert(
-            "description".into(),
-            self::plain(&json!({ "description": text }))["description"].clone(),
-        );
+    if let Some(Value::String(text)) = property.get("description") {
+        plain.insert("description".into(), on_one_line(text));
     }
     Value::Object(plain)
+}
+
+/// A doc as readers of definitions want it.
+fn on_one_line(text: &str) -> Value {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").into()
 }
 
 /// Writes the limits of a model into the properties that it knows, and says of the others that it takes none.
