@@ -129,7 +129,7 @@ async def use(session, name: str) -> None:
 
     arguments = {"prompt": "a", "model": "mock-slow", "size": "32x32", "steps": 3}
     result = await session.call_tool("vision_text_to_image", arguments, progress_callback=hear)
-    assert heard and heard == sorted(heard, key=lambda event: event[0]) and heard[-1][1] == 3, heard
+    assert heard and heard == sorted(heard, key=lambda event: event[0]) and heard[-1][1] == 4, heard
     ref = result.structuredContent["artifacts"][0]
     kinds = [block.type for block in result.content]
     assert kinds == ["text", "resource_link", "image", "text"], kinds

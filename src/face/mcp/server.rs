@@ -152,7 +152,8 @@ async fn tell(mut heard: mpsc::UnboundedReceiver<Progress>, context: &RequestCon
         // Between two steps there is something to tell too, and it must be more than before.
         let done = (progress.step as f64).max(last + 1e-3);
         last = done;
-        let total = (progress.steps > 0).then_some((progress.steps as f64).max(done));
+        // What follows the last step counts as one.
+        let total = (progress.steps > 0).then_some(progress.steps as f64 + 1.0);
         let mut note = ProgressNotificationParam::new(token.clone(), done);
         note.total = total;
         note.message = Some(progress.spoken());
