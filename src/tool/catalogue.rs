@@ -13,7 +13,7 @@ use crate::registry::{Listed, canonical, task_name};
 /// Lists adapters.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ListAdapters {
-    /// Only those for this task, such as text_to_image.
+    /// Only those for this task, such as `text_to_image`.
     #[serde(default)]
     task: Option<String>,
 }
@@ -55,7 +55,7 @@ impl Tool for ListAdapters {
 /// Lists the models that are here.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ListModels {
-    /// Only those that can do this task, such as text_to_image.
+    /// Only those that can do this task, such as `text_to_image`.
     #[serde(default)]
     task: Option<String>,
 }

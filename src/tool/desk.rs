@@ -39,6 +39,7 @@ pub struct Desk {
     jobs: Jobs,
     catalogue: Mutex<Option<(Vec<String>, Arc<Catalogue>)>>,
     warm: Mutex<Option<(String, Model)>>,
+    open: Mutex<Option<String>>,
 }
 
 impl Desk {
@@ -57,6 +58,7 @@ impl Desk {
             jobs,
             catalogue: Mutex::new(None),
             warm: Mutex::new(None),
+            open: Mutex::new(None),
         };
         if desk.rules.model.is_some() {
             desk.listed(None)?;
@@ -219,15 +221,15 @@ impl Desk {
         let name = self.listed(model)?.id;
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = warm.take().filter(|(kept, _)| *kept == name);
-        let mut model = match kept {
-            Some((_, model)) => model,
-            None => {
-                let path = self.rules.model.as_ref().map(PathBuf::from).filter(|path| path.exists());
-                let path = path.filter(|path| short(&path.to_string_lossy()) == name);
-                let asked = path.map_or_else(|| name.clone(), |path| path.to_string_lossy().into_owned());
-                self.studio.model(Some(&asked), None, self.rules.device, self.rules.precision)?
-            }
+        let mut model = if let Some((_, model)) = kept {
+            model
+        } else {
+            let path = self.rules.model.as_ref().map(PathBuf::from).filter(|path| path.exists());
+            let path = path.filter(|path| short(&path.to_string_lossy()) == name);
+            let asked = path.map_or_else(|| name.clone(), |path| path.to_string_lossy().into_owned());
+            self.studio.model(Some(&asked), None, self.rules.device, self.rules.precision)?
         };
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.clone());
         let done = work(&self.studio, &mut model);
         *warm = Some((name, model));
         done
@@ -235,9 +237,8 @@ impl Desk {
 
     /// The model that is open, if one is.
     pub fn open_model(&self) -> Option<String> {
-        // While it works it cannot be asked, and it is open then.
-        let warm = self.warm.try_lock().ok()?;
-        warm.as_ref().map(|(name, _)| name.clone())
+        // The model itself cannot be asked while it works.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

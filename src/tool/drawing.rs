@@ -44,7 +44,7 @@ pub(super) struct Words {
     pub(super) size: Option<String>,
     /// The model, by name.
     pub(super) model: Option<String>,
-    /// The sampler: euler, euler_a, dpmpp_2m_karras, unipc, ddim, lcm …; the model's own without.
+    /// The sampler: `euler`, `euler_a`, `dpmpp_2m_karras`, `unipc`, `ddim`, `lcm` …; the model's own without.
     pub(super) sampler: Option<String>,
     /// Share of fresh noise a step, for samplers that take one.
     pub(super) eta: Option<f64>,
@@ -354,7 +354,7 @@ fn said(artifacts: &[Artifact], paths: &[String], seconds: f64) -> String {
         seeds.join(", "),
     );
     if !paths.is_empty() {
-        line.push_str(&format!("; saved as {}", paths.join(", ")));
+        line = format!("{line}; saved as {}", paths.join(", "));
     }
     line
 }

@@ -144,7 +144,7 @@ pub(super) struct MultiViewImage {
     /// A picture of it in base64, in place of a ref.
     #[serde(default)]
     reference_image_b64: Option<String>,
-    /// The sides, such as front, three_quarter, side, back, which are taken without.
+    /// The sides, such as `front`, `three_quarter`, `side`, `back`, which are taken without.
     #[serde(default)]
     angles: Option<Vec<String>>,
     /// What not to draw.

@@ -38,7 +38,7 @@ impl Marked {
             let name = inner[..end].trim();
             marked.text.push_str(&rest[..at]);
             if name.is_empty() {
-                marked.text.push_str(&rest[at..at + BEGIN.len() + end + 1]);
+                marked.text.push_str(&rest[at..=at + BEGIN.len() + end]);
             } else {
                 marked.images.push(name.to_owned());
             }

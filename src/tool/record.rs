@@ -60,10 +60,10 @@ impl Progress {
         };
         let mut text = phase.to_owned();
         if self.steps > 0 {
-            text.push_str(&format!(", step {} of {}", self.step, self.steps));
+            text = format!("{text}, step {} of {}", self.step, self.steps);
         }
         if let Some(eta) = self.eta_ms.filter(|_| self.step < self.steps) {
-            text.push_str(&format!(", {:.0} s left", (eta as f64 / 1e3).ceil()));
+            text = format!("{text}, {:.0} s left", (eta as f64 / 1e3).ceil());
         }
         text
     }

@@ -28,7 +28,7 @@ enum Detail {
 /// Shows a picture to the model.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ViewImage {
-    /// The picture: an absolute path, a path in the workspace, or latentia://artifacts/ID.
+    /// The picture: an absolute path, a path in the workspace, or `latentia://artifacts/ID`.
     path: String,
     /// How closely: auto 768 pixels a side, high 1568, original as it is.
     #[serde(default)]
@@ -54,13 +54,12 @@ impl Tool for ViewImage {
         };
         let small = side.map(|side| picture::shrunk(&image.bytes, side)).transpose()?.flatten();
         let is_smaller = small.is_some();
-        let shown = match small {
-            Some(bytes) => Shown { bytes, content_type: "image/jpeg".into() },
-            None => {
-                // What goes to a model must be a picture to its last byte.
-                picture::decode(&image.bytes)?;
-                Shown { bytes: image.bytes, content_type: image.content_type.into() }
-            }
+        let shown = if let Some(bytes) = small {
+            Shown { bytes, content_type: "image/jpeg".into() }
+        } else {
+            // What goes to a model must be a picture to its last byte.
+            picture::decode(&image.bytes)?;
+            Shown { bytes: image.bytes, content_type: image.content_type.into() }
         };
         if shown.bytes.len() > BYTES {
             let message =
@@ -86,7 +85,7 @@ impl Tool for ViewImage {
 /// Says what a picture's file is.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ImageInfo {
-    /// The picture: an absolute path, a path in the workspace, or latentia://artifacts/ID.
+    /// The picture: an absolute path, a path in the workspace, or `latentia://artifacts/ID`.
     path: String,
     /// Whether the file comes along as a data URL.
     #[serde(default)]

@@ -19,7 +19,7 @@ pub(super) struct Serve {
     /// The port; 0 takes one that is free.
     #[arg(long, default_value_t = 8733)]
     port: u16,
-    /// What clients must send as `Authorization: Bearer TOKEN`. Better in LATENTIA_TOKEN, where no list of processes
+    /// What clients must send as `Authorization: Bearer TOKEN`. Better in `LATENTIA_TOKEN`, where no list of processes
     /// shows it.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,

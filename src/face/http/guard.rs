@@ -36,8 +36,8 @@ impl Guard {
     }
 
     /// The names that this server is reached by.
-    pub(super) fn hosts(&self) -> Vec<String> {
-        self.hosts.clone()
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.hosts
     }
 
     /// # Errors
@@ -137,7 +137,8 @@ pub(super) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
 /// `payload_too_large`; `malformed_request` if it breaks off.
 pub(super) async fn body(body: Body) -> Result<Bytes> {
     to_bytes(body, REQUEST_BYTES).await.map_err(|error| {
-        let broken = std::error::Error::source(&error).is_some_and(|source| source.is::<hyper::Error>());
+        let broken =
+            std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<hyper::Error>);
         if broken { Error::new(Code::MalformedRequest, "the body broke off") } else { too_large() }
     })
 }

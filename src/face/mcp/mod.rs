@@ -25,7 +25,7 @@ pub(super) const PATIENCE_S: u64 = 45;
 pub(super) type HttpService = StreamableHttpService<Server, NeverSessionManager>;
 
 /// The service that is mounted at `/mcp`.
-pub(super) fn http_service(desk: Arc<Desk>, hosts: Vec<String>, patience: u64) -> HttpService {
+pub(super) fn http_service(desk: Arc<Desk>, hosts: &[String], patience: u64) -> HttpService {
     let config = StreamableHttpServerConfig::default()
         // A request is whole in itself: who closes its stream cancels it, and nothing is left to clean up.
         .with_legacy_session_mode(false)

@@ -61,7 +61,7 @@ pub(super) fn of_job(job: &Job) -> CallToolResult {
 pub(super) fn of_error(error: &Error) -> CallToolResult {
     let mut line = format!("{}: {error}", error.code.as_str());
     if let Some(hint) = &error.hint {
-        line.push_str(&format!(". {hint}"));
+        line = format!("{line}. {hint}");
     }
     let mut result = CallToolResult::error(vec![ContentBlock::text(line)]);
     result.structured_content = Some(error.to_json());

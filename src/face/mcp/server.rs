@@ -6,10 +6,10 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, JsonObject,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents, ResourceTemplate,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -219,7 +219,7 @@ impl ServerHandler for Server {
         let found = tool::find(&self.desk, &request.name);
         let entry =
             found.map_err(|error| ErrorData::invalid_params(error.to_string(), Some(error.to_json())))?;
-        let arguments = Value::Object(request.arguments.unwrap_or_else(JsonObject::new));
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
         let result = if entry.about.gives.works() {
             self.work(entry, arguments, &context).await
         } else {

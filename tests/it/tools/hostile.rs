@@ -234,7 +234,7 @@ fn hostile_http_gets_its_code() {
         victim.server.address
     );
     stream.write_all(head.as_bytes()).unwrap();
-    let chunk = [b"10000\r\n".as_slice(), &[b'A'; 65536], b"\r\n"].concat();
+    let chunk = [b"10000\r\n".as_slice(), &vec![b'A'; 65536], b"\r\n"].concat();
     let sent = (0..8192).take_while(|_| stream.write_all(&chunk).is_ok()).count();
     assert!(sent < 8192, "the server listens to half a gigabyte");
     let reply = Reply::read(&mut stream);
@@ -275,7 +275,7 @@ fn hostile_messages_get_their_code_on_both_transports() {
         };
         let stdio = named(&victim.client.receive_answer());
         let reply = victim.server.mcp(bytes);
-        let http = reply.messages().last().map(named).unwrap_or_else(|| format!("status {}", reply.status));
+        let http = reply.messages().last().map_or_else(|| format!("status {}", reply.status), named);
         for (face, got) in [("stdio", stdio), ("http", http)] {
             if !allowed.contains(&got.as_str()) {
                 wrong.push(format!("{id} {face}: {got}, not {allowed:?}"));

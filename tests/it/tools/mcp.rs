@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Bench, assert_is_png, assert_is_ref};
 
-fn call(name: &str, arguments: Value) -> Value {
+fn call(name: &str, arguments: &Value) -> Value {
     json!({ "name": name, "arguments": arguments })
 }
 
@@ -19,7 +19,7 @@ fn an_answer_is_a_line_a_link_a_small_picture_and_refs() {
     let answer = client.request(
         1,
         "tools/call",
-        &call("vision_text_to_image", json!({ "prompt": "a", "size": "64x64", "seed": 2 })),
+        &call("vision_text_to_image", &json!({ "prompt": "a", "size": "64x64", "seed": 2 })),
     );
     let result = &answer["result"];
     let content = result["content"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -42,7 +42,7 @@ fn an_answer_is_a_line_a_link_a_small_picture_and_refs() {
     let plain = client.request(
         3,
         "tools/call",
-        &call("vision_text_to_image", json!({ "prompt": "a", "size": "64x64", "preview": false })),
+        &call("vision_text_to_image", &json!({ "prompt": "a", "size": "64x64", "preview": false })),
     );
     assert_eq!(plain["result"]["content"].as_array().unwrap().len(), 3);
     let listed = client.request(4, "resources/list", &json!({}));
@@ -59,7 +59,7 @@ fn an_answer_is_a_line_a_link_a_small_picture_and_refs() {
 fn progress_rises_and_cancelling_stops_within_a_step() {
     let bench = Bench::new();
     let mut client = bench.mcp(&["--model", "mock-slow"]);
-    let mut params = call("vision_text_to_image", json!({ "prompt": "a", "size": "32x32", "steps": 4 }));
+    let mut params = call("vision_text_to_image", &json!({ "prompt": "a", "size": "32x32", "steps": 4 }));
     params["_meta"] = json!({ "progressToken": "p" });
     client.send(
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string().as_bytes(),
@@ -81,7 +81,7 @@ fn progress_rises_and_cancelling_stops_within_a_step() {
     }
     assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{seen:?}");
     assert!(said.iter().any(|line| line.contains("step 2 of 4") && line.contains("s left")), "{said:?}");
-    let endless = call("vision_text_to_image", json!({ "prompt": "a", "size": "32x32", "steps": 100 }));
+    let endless = call("vision_text_to_image", &json!({ "prompt": "a", "size": "32x32", "steps": 100 }));
     client.send(
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": endless })
             .to_string()
@@ -94,7 +94,7 @@ fn progress_rises_and_cancelling_stops_within_a_step() {
     let quick = client.request(
         3,
         "tools/call",
-        &call("t2i", json!({ "prompt": "b", "size": "32x32", "steps": 1, "model": "mock" })),
+        &call("t2i", &json!({ "prompt": "b", "size": "32x32", "steps": 1, "model": "mock" })),
     );
     assert_eq!(quick["result"]["isError"], false, "{quick}");
     assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
@@ -107,23 +107,23 @@ fn what_takes_long_becomes_a_job() {
     let answer = client.request(
         1,
         "tools/call",
-        &call("vision_text_to_image", json!({ "prompt": "a", "size": "32x32", "steps": 10 })),
+        &call("vision_text_to_image", &json!({ "prompt": "a", "size": "32x32", "steps": 10 })),
     );
     let job = &answer["result"]["structuredContent"]["job"];
     let id = job["id"].as_str().unwrap_or_else(|| panic!("{answer}"));
     assert!(answer["result"]["content"][0]["text"].as_str().unwrap().contains("get_job"));
-    let done = client.request(2, "tools/call", &call("get_job", json!({ "job_id": id, "wait_s": 10 })));
+    let done = client.request(2, "tools/call", &call("get_job", &json!({ "job_id": id, "wait_s": 10 })));
     assert_eq!(done["result"]["structuredContent"]["status"], "completed", "{done}");
     assert_is_ref(&done["result"]["structuredContent"]["result"]);
     assert_eq!(done["result"]["content"][1]["type"], "resource_link");
     let second = client.request(
         3,
         "tools/call",
-        &call("vision_text_to_image", json!({ "prompt": "a", "size": "32x32", "steps": 400 })),
+        &call("vision_text_to_image", &json!({ "prompt": "a", "size": "32x32", "steps": 400 })),
     );
     let id = second["result"]["structuredContent"]["job"]["id"].as_str().unwrap();
-    client.request(4, "tools/call", &call("cancel_job", json!({ "job_id": id })));
-    let ended = client.request(5, "tools/call", &call("get_job", json!({ "job_id": id, "wait_s": 5 })));
+    client.request(4, "tools/call", &call("cancel_job", &json!({ "job_id": id })));
+    let ended = client.request(5, "tools/call", &call("get_job", &json!({ "job_id": id, "wait_s": 5 })));
     assert_eq!(ended["result"]["structuredContent"]["status"], "cancelled", "{ended}");
     let read = client.request(6, "resources/read", &json!({ "uri": format!("latentia://jobs/{id}") }));
     assert!(read["result"]["contents"][0]["text"].as_str().unwrap().contains("cancelled"), "{read}");
@@ -136,7 +136,7 @@ fn errors_tell_a_model_what_to_change() {
     let answer = client.request(
         1,
         "tools/call",
-        &call("vision_text_to_image", json!({ "prompt": "a", "width": 65, "height": 64 })),
+        &call("vision_text_to_image", &json!({ "prompt": "a", "width": 65, "height": 64 })),
     );
     let result = &answer["result"];
     assert_eq!(result["isError"], true);
@@ -159,7 +159,7 @@ fn view_image_shows_pixels() {
     let bench = Bench::new();
     let made = bench.call("t2i", &json!({ "prompt": "a", "model": "mock", "size": "1024x512" }));
     let mut client = bench.mcp(&["--image-view"]);
-    let seen = client.request(1, "tools/call", &call("view_image", json!({ "path": made["uri"] })));
+    let seen = client.request(1, "tools/call", &call("view_image", &json!({ "path": made["uri"] })));
     let content = &seen["result"]["content"];
     assert_eq!(
         (&content[1]["type"], &content[1]["mimeType"]),
