@@ -68,8 +68,7 @@ impl Victim {
 
     /// The code of a request on all three faces; `ok` where it is answered.
     fn codes(&mut self, body: &[u8]) -> [String; 3] {
-        let edits = ["\"image_", "\"mask_"].iter().any(|word| String::from_utf8_lossy(body).contains(word));
-        let tool = if edits { "image_to_image" } else { "text_to_image" };
+        let tool = if is_edit(body) { "image_to_image" } else { "text_to_image" };
         let output = self.bench.call_raw(tool, body, &["--model", "mock"]);
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
         let answer: Value = serde_json::from_str(line.lines().last().unwrap_or_default()).unwrap_or_default();
@@ -103,6 +102,11 @@ impl Victim {
 
 fn code(error: &Value) -> String {
     error["code"].as_str().unwrap_or("ok").to_owned()
+}
+
+/// Whether a request is for the tool that changes pictures.
+fn is_edit(body: &[u8]) -> bool {
+    ["\"image_", "\"mask_"].iter().any(|word| String::from_utf8_lossy(body).contains(word))
 }
 
 /// No path of this machine and no word of the kind in an error.
@@ -147,8 +151,16 @@ fn hostile_requests_get_their_code_on_every_face() {
     }
     let mut victim = Victim::new();
     let mut wrong = Vec::new();
+    // What is wrong with a picture is said only where a model could have changed it.
+    let models = victim.server.post("/v1/tools/list_models", br#"{"task":"image_to_image"}"#).json();
+    let edits = models["models"].as_array().unwrap().iter().any(|model| model["id"] == "mock");
     for (case, bytes) in &cases {
         let id = case["id"].as_str().unwrap();
+        let fetches = String::from_utf8_lossy(bytes).contains("_url\"");
+        if !edits && !fetches && is_edit(bytes) {
+            println!("{id}: not judged, for no model here does image_to_image");
+            continue;
+        }
         if case["form"] == "scenario" || case["file"].as_str().unwrap().ends_with(".scenario") {
             let requests: Value = serde_json::from_slice(&victim.fill(bytes)).unwrap();
             let replies: Vec<Value> = requests["requests"]
