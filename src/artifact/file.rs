@@ -160,7 +160,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Makes new names last; only Unix has folders that can be forced to disk.
+/// Makes new names last; only Unix has folders that can be forced to disk, and only through a handle that reads them.
 pub(super) fn sync(folder: &Dir) -> io::Result<()> {
-    if cfg!(unix) { folder.try_clone()?.into_std_file().sync_all() } else { Ok(()) }
+    if cfg!(unix) { folder.open(".")?.sync_all() } else { Ok(()) }
 }

@@ -35,7 +35,7 @@ const TABLES: &str = "
     create index tagged on tag (key, value);
     create table source (id text not null, source text not null, primary key (id, source)) without rowid;
     create index derived on source (source);
-    create virtual table words using fts5 (words, content='', contentless_delete=1);
+    create virtual table words using fts5 (said, content='', contentless_delete=1);
 ";
 
 /// What to list; everything, newest first, without.
@@ -262,7 +262,7 @@ fn insert(transaction: &Transaction<'_>, artifact: &Artifact, stamp: &str) -> Re
         )?;
     }
     run(
-        "insert into words (rowid, words) values ((select row from artifact where id = ?1), ?2)",
+        "insert into words (rowid, said) values ((select row from artifact where id = ?1), ?2)",
         params![id, words(artifact)],
     )?;
     Ok(())
