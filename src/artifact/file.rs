@@ -160,8 +160,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Makes new names last; only Unix has folders that can be forced to disk.
+/// Makes new names last; only Unix has folders that can be forced to disk, and only through a handle that reads them.
 pub(super) fn sync(folder: &Dir) -> io::Result<()> {
-    // The handle itself names the folder and no more; what is forced to disk must be open for reading.
     if cfg!(unix) { folder.open(".")?.sync_all() } else { Ok(()) }
 }
