@@ -69,8 +69,7 @@ fn row((name, [batch, side, kernel, stride, input, output]): &(&str, [usize; 6])
     let flops = 2.0 * (pixels * input * output * kernel * kernel) as f64;
     print!("{name:32}");
     for &engine in Engine::available() {
-        let precision = if engine.takes_bf16() { Precision::Bf16 } else { Precision::Exact };
-        let weight = Weight::new(&filters, None, precision)?;
+        let weight = Weight::new(&filters, None, engine.precision())?;
         let seconds = best(|| black_box(conv2d_on(engine, &x, &weight, window, Finish::Plain)).map(|_| ()))?;
         let rate = flops / seconds / 1e9;
         print!("  {engine:?} {rate:5.0} ({:3.0} %)", 100.0 * rate / peak(engine));
@@ -93,7 +92,7 @@ fn attention_row((name, [asking, asked, count, depth]): &(&str, [usize; 4])) -> 
     let (q, k, v) = (tokens(asking)?, tokens(asked)?, tokens(asked)?);
     let flops = 2.0 * 4.0 * (asking * asked * count * depth) as f64;
     print!("{name:32}");
-    for precision in [Precision::Bf16, Precision::Exact] {
+    for precision in [Precision::F16, Precision::Bf16, Precision::Exact] {
         let heads = Heads { count: *count, causal: false, precision };
         let seconds = best(|| black_box(attention(&q, &k, &v, heads)).map(|_| ()))?;
         print!("  {precision:?} {:5.0}, {:.1} ms", flops / seconds / 1e9, seconds * 1e3);
@@ -157,6 +156,8 @@ fn peak(engine: Engine) -> f64 {
         #[cfg(target_arch = "x86_64")]
         Engine::Amx => (loops::amx, 4.0 * 16.0 * 16.0 * 64.0),
         #[cfg(target_arch = "x86_64")]
+        Engine::Avx512Fp16 => (loops::avx512_fp16, 24.0 * 64.0),
+        #[cfg(target_arch = "x86_64")]
         Engine::Avx512Bf16 => (loops::avx512_bf16, 24.0 * 64.0),
         #[cfg(target_arch = "x86_64")]
         Engine::Avx512 => (loops::avx512, 24.0 * 32.0),
@@ -214,6 +215,30 @@ mod loops {
 
     fn black_box_once() -> f32 {
         0.999
+    }
+
+    pub(super) fn avx512_fp16(rounds: usize) {
+        #[target_feature(enable = "avx512f,avx512fp16")]
+        fn inner(rounds: usize) {
+            macro_rules! each {
+                ($($sum:literal)*) => {
+                    concat!($("vfmadd231ph zmm", $sum, ", zmm30, zmm31\n"),*)
+                };
+            }
+            // SAFETY: touches registers that the compiler may lose; numbers are zero or small.
+            unsafe {
+                asm!(
+                    "2:",
+                    each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23),
+                    "dec rcx",
+                    "jnz 2b",
+                    inout("rcx") rounds => _,
+                    clobber_abi("C"),
+                );
+            }
+        }
+        // SAFETY: called for an engine that was found on this processor.
+        unsafe { inner(rounds) }
     }
 
     pub(super) fn amx(rounds: usize) {

@@ -33,12 +33,20 @@ pub fn activation_dtype(vb: &VarBuilder) -> DType {
     if vb.device().is_cpu() { DType::F32 } else { vb.dtype() }
 }
 
-/// Whether this processor multiplies bf16 faster than f32.
-pub fn multiplies_bf16() -> bool {
-    Engine::available().iter().any(|engine| engine.gains_by_bf16())
+/// The type of weights that this processor computes with fastest.
+pub fn fastest_dtype() -> DType {
+    match Engine::fastest() {
+        Precision::Exact => DType::F32,
+        Precision::Bf16 => DType::BF16,
+        Precision::F16 => DType::F16,
+    }
 }
 
-/// What products of this builder's matrices are computed in: bf16 weights on the CPU multiply bf16, others f32.
+/// What products of this builder's matrices are computed in on the CPU: in the type of the weights.
 fn precision(vb: &VarBuilder) -> Precision {
-    if vb.dtype() == DType::BF16 { Precision::Bf16 } else { Precision::Exact }
+    match vb.dtype() {
+        DType::BF16 => Precision::Bf16,
+        DType::F16 => Precision::F16,
+        _ => Precision::Exact,
+    }
 }

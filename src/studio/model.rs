@@ -80,8 +80,8 @@ impl DeviceClass {
 /// How weights are kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// The fastest that no eye tells from f32: bf16 for large networks on processors that gain by it, else f32; on
-    /// other devices the half precision of the file.
+    /// The fastest that no eye tells from f32: f16 or bf16 for large networks on processors that gain by it, else f32;
+    /// on other devices the half precision of the file.
     #[default]
     Auto,
     /// Four bytes.

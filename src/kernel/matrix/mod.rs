@@ -2,11 +2,12 @@
 //!
 //! y = finish(x·Wᵀ + bias). The weight is packed once at load ([`Weight`]); `band` lays a part of the picture so that
 //! a convolution reads like a product; `cpu` names the instruction sets (`amx`, `avx512`, `avx2`, `portable`), `job`
-//! cuts the work for the threads, `winograd` spares multiplications of 3x3, `finish` writes. `reference` is the same in plain candle.
+//! cuts the work for the threads, `half` rounds, `winograd` spares multiplications of 3x3, `finish` writes. `reference` is the same in plain candle.
 
 mod band;
 pub mod cpu;
 mod finish;
+mod half;
 mod job;
 mod portable;
 mod reference;
@@ -20,11 +21,14 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fp16;
 #[cfg(test)]
 mod tests;
 
 pub use cpu::Engine;
 pub use finish::Activation;
+pub(in crate::kernel) use half::{Half, largest};
 pub(in crate::kernel) use weight::{BLOCK, Row};
 pub use weight::{Precision, Weight};
 pub use window::Window;
@@ -34,6 +38,7 @@ use candle_core::{Layout, Result, Storage, Tensor};
 use super::Shared;
 use band::Picture;
 use finish::{Finisher, Then};
+use job::Widened;
 use weight::Store;
 
 /// What follows the bias.
@@ -113,8 +118,7 @@ fn conv2d_seen(
     }
     match &*weight.store {
         Store::Plain { weight, bias } => reference::conv2d(x, seen, (weight, bias), sizes, window, finish),
-        Store::F32(_) | Store::Places(_) => run(Engine::best(false), x, seen, weight, window, finish),
-        Store::Bf16(_) => run(Engine::best(true), x, seen, weight, window, finish),
+        _ => run(Engine::best(sizes.precision), x, seen, weight, window, finish),
     }
 }
 
@@ -139,6 +143,7 @@ fn run(
     window: Window,
     finish: Finish<'_>,
 ) -> Result<Tensor> {
+    let sizes = weight.sizes;
     let (images, height, width, input) = x.dims4()?;
     let (Some(rows), Some(columns)) = (window.output(seen[0]), window.output(seen[1])) else {
         candle_core::bail!("a {0}x{0} kernel does not fit {1}x{2} pixels", window.size, seen[0], seen[1])
@@ -182,9 +187,24 @@ fn run(
         let output = Shared(y.as_mut_ptr());
         let finisher = |bias| Finisher { then, bias, width: shape.3, output };
         match &*weight.store {
-            Store::F32(panels) => job::exact(engine, &picture, images, panels, &finisher(&panels.bias)),
+            Store::F32(panels) => {
+                let panels = (panels, sizes.stretch());
+                job::exact(engine, &picture, images, panels, None, &finisher(&panels.0.bias));
+            }
+            Store::Bf16(panels) if engine.precision() == Precision::Bf16 => {
+                job::halved(engine, &picture, images, panels, sizes, &finisher(&panels.bias));
+            }
+            Store::F16(panels) if engine.precision() == Precision::F16 => {
+                job::halved(engine, &picture, images, panels, sizes, &finisher(&panels.bias));
+            }
             Store::Bf16(panels) => {
-                job::rounded(engine, &picture, images, panels, weight.sizes, &finisher(&panels.bias));
+                let wide = (&Widened(panels), sizes.padded_stretch());
+                let finisher = finisher(&panels.bias);
+                job::exact(engine, &picture, images, wide, Some(job::round_to_bf16), &finisher);
+            }
+            Store::F16(panels) => {
+                let wide = (&Widened(panels), sizes.padded_stretch());
+                job::exact(engine, &picture, images, wide, None, &finisher(&panels.bias));
             }
             Store::Places(panels) if window == Window::same(3) => {
                 winograd::product(engine, &picture, images, panels, &finisher(&panels.bias));

@@ -1,21 +1,24 @@
 //! A weight in the layout its kernels read: packed once at load, kept once.
 //!
 //! Columns of the output stand in panels of 32. A panel holds, for each kernel row, one line of 32 columns per inner
-//! element (f32), or per pair of inner elements (bf16: what both VDPBF16PS and TDPBF16PS take). A kernel row of a
-//! convolution is one stretch, since the taps beside each other are neighbours in a channels-last picture too.
+//! element (f32), or per pair of inner elements (bf16 and f16: what VDPBF16PS, TDPBF16PS and our use of VFMADDPH take). A
+//! kernel row of a convolution is one stretch, since the taps beside each other are neighbours in a channels-last
+//! picture too.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use candle_core::{CpuStorage, DType, Result, Storage, Tensor};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::cpu::WIDTH;
+use super::half::{Half, widen};
 use super::window::Window;
 use super::winograd::{self, PLACES};
 
-/// Inner elements that one AMX tile takes; a stretch of bf16 is padded with zeros to a multiple.
+/// Inner elements that one AMX tile takes; a stretch of halves is padded with zeros to a multiple.
 pub(in crate::kernel) const BLOCK: usize = 32;
 
 /// Channels in times channels out up to which 3x3 filters are kept at 16 places: beyond, the
@@ -23,15 +26,19 @@ pub(in crate::kernel) const BLOCK: usize = 32;
 const PLACED: usize = 960 * 640;
 
 /// How a product is computed on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// Products and sums in f32.
+    #[default]
     Exact,
     /// Both operands rounded to bf16, sums in f32.
     Bf16,
+    /// Weights rounded to f16. What they meet is rounded too, and short sums, where the processor multiplies f16 faster
+    /// than f32; elsewhere as [`Self::Exact`].
+    F16,
 }
 
-/// One line of a panel: 32 columns in two cache lines. A pair of bf16 counts as one.
+/// One line of a panel: 32 columns in two cache lines. A pair of halves counts as one.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(in crate::kernel) struct Row<T>(pub(in crate::kernel) [T; WIDTH]);
@@ -63,6 +70,7 @@ pub(super) struct Sizes {
 pub(super) enum Store {
     F32(Panels<f32>),
     Bf16(Panels<[bf16; 2]>),
+    F16(Panels<[f16; 2]>),
     /// Filters of 3x3 at their 16 places ([`winograd`]), `[P][16][I]` rows.
     Places(Panels<f32>),
     /// For other devices and for the oracle.
@@ -79,6 +87,8 @@ pub(super) struct Panels<T> {
     pub(super) rows: Vec<Row<T>>,
     /// Zero in the columns that are not there, [P·32].
     pub(super) bias: Vec<f32>,
+    /// The largest magnitude; known of halves alone.
+    pub(super) largest: f32,
 }
 
 impl<T> Panels<T> {
@@ -100,7 +110,7 @@ impl Sizes {
         self.side * self.input
     }
 
-    /// The same in bf16 panels.
+    /// The same in panels of halves.
     pub(super) fn padded_stretch(&self) -> usize {
         self.stretch().next_multiple_of(BLOCK)
     }
@@ -190,8 +200,10 @@ fn plain(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> 
     let Sizes { input, output, side, precision, .. } = sizes;
     let mut weight = weight.reshape((output, input, side, side))?.contiguous()?;
     if weight.device().is_cpu() {
-        if precision == Precision::Bf16 {
-            weight = weight.to_dtype(DType::BF16)?;
+        match precision {
+            Precision::Exact => {}
+            Precision::Bf16 => weight = weight.to_dtype(DType::BF16)?,
+            Precision::F16 => weight = weight.to_dtype(DType::F16)?,
         }
         weight = weight.to_dtype(DType::F32)?;
     }
@@ -216,23 +228,53 @@ fn pack(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> {
     };
     let Storage::Cpu(storage) = &*storage else { candle_core::bail!("a weight is not on the CPU") };
     Ok(match storage {
-        CpuStorage::F32(values) => panels(&values[from..to], columns, sizes, |x| x, bf16::from_f32),
-        CpuStorage::F16(values) => {
-            panels(&values[from..to], columns, sizes, f16::to_f32, |x| bf16::from_f32(x.to_f32()))
-        }
-        CpuStorage::BF16(values) => panels(&values[from..to], columns, sizes, bf16::to_f32, |x| x),
+        CpuStorage::F32(values) => panels(&values[from..to], columns, sizes),
+        CpuStorage::F16(values) => panels(&values[from..to], columns, sizes),
+        CpuStorage::BF16(values) => panels(&values[from..to], columns, sizes),
         _ => candle_core::bail!("a weight of {:?} cannot be packed", weight.dtype()),
     })
 }
 
-fn panels<T: Copy + Sync>(
-    values: &[T],
-    bias: Vec<f32>,
-    sizes: Sizes,
-    exact: impl Fn(T) -> f32 + Sync,
-    rounded: impl Fn(T) -> bf16 + Sync,
-) -> Store {
-    let stretch = sizes.stretch();
+/// A type that weights come in. What is asked for in its own type is not converted.
+trait Stored: Copy + Sync {
+    fn wide(self) -> f32;
+
+    fn f16(self) -> f16 {
+        f16::from_f32(self.wide())
+    }
+
+    fn bf16(self) -> bf16 {
+        bf16::from_f32(self.wide())
+    }
+}
+
+impl Stored for f32 {
+    fn wide(self) -> f32 {
+        self
+    }
+}
+
+impl Stored for f16 {
+    fn wide(self) -> f32 {
+        widen(self.to_bits())
+    }
+
+    fn f16(self) -> f16 {
+        self
+    }
+}
+
+impl Stored for bf16 {
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+
+    fn bf16(self) -> bf16 {
+        self
+    }
+}
+
+fn panels<T: Stored>(values: &[T], bias: Vec<f32>, sizes: Sizes) -> Store {
     match sizes.precision {
         Precision::Exact if sizes.places => {
             let input = sizes.input;
@@ -243,7 +285,7 @@ fn panels<T: Copy + Sync>(
                         let Some(source) = source else { continue };
                         let filter = &values[source + channel * 9..][..9];
                         let places =
-                            winograd::transform_filter(std::array::from_fn(|tap| exact(filter[tap])));
+                            winograd::transform_filter(std::array::from_fn(|tap| filter[tap].wide()));
                         lines.iter_mut().zip(places).for_each(|(line, place)| line.0[column] = place);
                     }
                     lines
@@ -252,34 +294,55 @@ fn panels<T: Copy + Sync>(
                         .for_each(|(place, line)| _ = rows[place * input + channel].write(line));
                 }
             });
-            Store::Places(Panels { rows, bias })
+            Store::Places(Panels { rows, bias, largest: f32::NAN })
         }
-        Precision::Exact => {
-            let rows = fill(sizes, sizes.side * stretch, |rows, sources| {
-                for_each_tap(sizes, |ky, d, at| {
-                    let row = rows[ky * stretch + d].write(Row([0.0; WIDTH]));
-                    for (value, source) in row.0.iter_mut().zip(sources) {
-                        *value = source.map_or(0.0, |source| exact(values[source + at]));
-                    }
-                });
-            });
-            Store::F32(Panels { rows, bias })
-        }
-        Precision::Bf16 => {
-            let lines = sizes.padded_stretch() / 2;
-            let rows = fill(sizes, sizes.side * lines, |rows, sources| {
-                let mut panel = vec![Row([[bf16::ZERO; 2]; WIDTH]); rows.len()];
-                for_each_tap(sizes, |ky, d, at| {
-                    let row = &mut panel[ky * lines + d / 2];
-                    for (pair, source) in row.0.iter_mut().zip(sources) {
-                        pair[d % 2] = source.map_or(bf16::ZERO, |source| rounded(values[source + at]));
-                    }
-                });
-                rows.iter_mut().zip(panel).for_each(|(row, packed)| _ = row.write(packed));
-            });
-            Store::Bf16(Panels { rows, bias })
+        Precision::Exact => exact(values, bias, sizes),
+        Precision::Bf16 => Store::Bf16(halves(values, bias, sizes, T::bf16)),
+        Precision::F16 => {
+            let rounded = halves(values, bias, sizes, T::f16);
+            if rounded.largest.is_finite() {
+                return Store::F16(rounded);
+            }
+            exact(values, rounded.bias, sizes) // numbers beyond f16's 65504
         }
     }
+}
+
+fn exact<T: Stored>(values: &[T], bias: Vec<f32>, sizes: Sizes) -> Store {
+    let stretch = sizes.stretch();
+    let rows = fill(sizes, sizes.side * stretch, |rows, sources| {
+        for_each_tap(sizes, |ky, d, at| {
+            let row = rows[ky * stretch + d].write(Row([0.0; WIDTH]));
+            for (value, source) in row.0.iter_mut().zip(sources) {
+                *value = source.map_or(0.0, |source| values[source + at].wide());
+            }
+        });
+    });
+    Store::F32(Panels { rows, bias, largest: f32::NAN })
+}
+
+fn halves<T: Stored, H: Half>(
+    values: &[T],
+    bias: Vec<f32>,
+    sizes: Sizes,
+    convert: impl Fn(T) -> H + Sync,
+) -> Panels<[H; 2]> {
+    let lines = sizes.padded_stretch() / 2;
+    let largest = AtomicU32::new(0);
+    let rows = fill(sizes, sizes.side * lines, |rows, sources| {
+        let mut magnitude = 0;
+        for_each_pair(sizes, |ky, line, [even, odd]| {
+            let row = rows[ky * lines + line].write(Row([[H::ZERO; 2]; WIDTH]));
+            for (pair, source) in row.0.iter_mut().zip(sources) {
+                let Some(source) = source else { continue };
+                let at = |at: Option<usize>| at.map_or(H::ZERO, |at| convert(values[source + at]));
+                *pair = [at(even), at(odd)];
+                magnitude = pair.iter().fold(magnitude, |most, half| most.max(half.magnitude()));
+            }
+        });
+        largest.fetch_max(H::of_magnitude(magnitude).to_bits(), Ordering::Relaxed);
+    });
+    Panels { rows, bias, largest: f32::from_bits(largest.into_inner()) }
 }
 
 /// Channels whose taps are packed together, so that the rows of the weight they lie in are read once.
@@ -293,6 +356,29 @@ fn for_each_tap(sizes: Sizes, mut visit: impl FnMut(usize, usize, usize)) {
         for tap in 0..side * side {
             for channel in first..input.min(first + CHANNELS) {
                 visit(tap / side, tap % side * input + channel, channel * side * side + tap);
+            }
+        }
+    }
+}
+
+/// Every pair of elements of a kernel row's padded stretch: the row, the pair's line, and where `[I, K, K]` holds the
+/// two, if it does.
+fn for_each_pair(sizes: Sizes, mut visit: impl FnMut(usize, usize, [Option<usize>; 2])) {
+    let Sizes { input, side, .. } = sizes;
+    let stretch = sizes.stretch();
+    let at = |ky: usize, d: usize| (d < stretch).then(|| d % input * side * side + ky * side + d / input);
+    let mut pair = |ky: usize, d: usize| visit(ky, d / 2, [at(ky, d), at(ky, d + 1)]);
+    for ky in 0..side {
+        (stretch.next_multiple_of(2)..sizes.padded_stretch()).step_by(2).for_each(|d| pair(ky, d));
+    }
+    if !input.is_multiple_of(2) {
+        (0..side).for_each(|ky| (0..stretch).step_by(2).for_each(|d| pair(ky, d)));
+        return;
+    }
+    for first in (0..input).step_by(CHANNELS) {
+        for tap in 0..side * side {
+            for channel in (first..input.min(first + CHANNELS)).step_by(2) {
+                pair(tap / side, tap % side * input + channel);
             }
         }
     }
@@ -316,7 +402,7 @@ fn fill<T: Copy + Send>(
     });
     #[expect(unsafe_code, reason = "gigabytes are written once, not twice")]
     // SAFETY: the panels are all of `count`, and `pack` writes every row of its panel: places are written for
-    // each channel, in f32 a stretch has as many elements as lines, in bf16 a whole panel is copied.
+    // each channel, in f32 a stretch has as many elements as lines, pairs are visited up to the padded stretch.
     unsafe {
         rows.set_len(count);
     }
