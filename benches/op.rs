@@ -10,6 +10,7 @@ use std::hint::black_box;
 
 use candle_core::{Device, Result, Tensor};
 use latentia::kernel::attention::{Heads, attention};
+use latentia::kernel::block::Block;
 use latentia::kernel::matrix::{Engine, Finish, Precision, Weight, Window, conv2d, conv2d_on};
 use latentia::kernel::norm::GroupNorm;
 use latentia::kernel::{group_norm, use_reference};
@@ -78,6 +79,16 @@ fn row((name, [batch, side, kernel, stride, input, output]): &(&str, [usize; 6])
         let weight = Weight::filters(&filters, None, Precision::Exact, window)?;
         let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
         print!("  as layer {:5.0}", flops / seconds / 1e9);
+    }
+    let row = input * kernel * kernel;
+    if row.is_multiple_of(32) {
+        // A scale of 1/256 before 32 small integers.
+        let block: Vec<u8> = [0x00, 0x1c].into_iter().chain((0..32).map(|i| i * 7 % 251)).collect();
+        let shape = [*output, *input, *kernel, *kernel];
+        let blocks = (Block::Q8_0, block.repeat(output * row / 32));
+        let weight = Weight::in_blocks(&shape, blocks, None, Engine::fastest(), false)?;
+        let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
+        print!("  Q8_0 {:5.0}", flops / seconds / 1e9);
     }
     use_reference(true);
     let weight = Weight::new(&filters, None, Precision::Exact)?;

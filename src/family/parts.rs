@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::contract::{Evidence, Fact};
 use crate::error::{Code, Error, Result};
-use crate::weights::{Config, Embedded, Folder, Single, Weights};
+use crate::weights::{Block, Config, Embedded, Folder, Single, Weights};
 
 /// The components of one model.
 #[derive(Debug, Clone)]
@@ -14,6 +14,8 @@ pub struct Parts {
     /// Files whose parts stand in place of the model's own, or where it has none; the last wins.
     others: Vec<Single>,
     told: Told,
+    /// What encoders and denoisers keep their matrices in, other than the numbers of their files.
+    blocks: Option<Block>,
 }
 
 /// How the files lie.
@@ -53,7 +55,7 @@ impl From<Folder> for Parts {
 
 impl Parts {
     fn of(layout: Layout) -> Self {
-        Self { layout, others: Vec::new(), told: Told::default() }
+        Self { layout, others: Vec::new(), told: Told::default(), blocks: None }
     }
 
     /// Opens a folder or a file, headers and configs only.
@@ -127,6 +129,15 @@ impl Parts {
     /// # Errors
     /// `model_not_downloaded` if the component is not there.
     pub fn weights(&self, component: &str) -> Result<Weights> {
+        let weights = self.as_stored(component)?;
+        match self.blocks {
+            // An autoencoder weighs little, and every pixel shows what it loses.
+            Some(block) if component != "vae" => weights.quantised(block),
+            _ => Ok(weights),
+        }
+    }
+
+    fn as_stored(&self, component: &str) -> Result<Weights> {
         // Whole models are named for their encoders and autoencoders too; their denoiser is not meant.
         let others = self.others.iter().rev().filter(|_| component != "unet");
         if let Some(weights) = others.into_iter().find_map(|file| file.component(component)) {
@@ -145,6 +156,12 @@ impl Parts {
                 )),
             },
         }
+    }
+
+    /// The same, where encoders and denoisers keep their large matrices in blocks of this type.
+    #[must_use]
+    pub fn quantised(self, to: Block) -> Self {
+        Self { blocks: Some(to), ..self }
     }
 
     /// A small file of a component, if it is there.

@@ -7,6 +7,7 @@
 //! reshape that moves nothing.
 
 pub mod attention;
+pub mod block;
 pub mod layer_norm;
 pub mod matrix;
 pub mod norm;

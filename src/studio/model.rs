@@ -13,6 +13,7 @@ use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
 use crate::family::{Card, Conditioner, Denoiser, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
+use crate::weights::Block;
 
 /// A recognised model, nothing of it loaded yet.
 pub struct Model {
@@ -90,6 +91,8 @@ pub enum Precision {
     F16,
     /// Two bytes, the range of f32.
     Bf16,
+    /// Encoders and denoiser in blocks of small integers, decoded as they are multiplied; the rest as in `Auto`.
+    Quantised(Block),
 }
 
 impl Precision {
@@ -98,6 +101,9 @@ impl Precision {
         [(DType::F32, Self::F32), (DType::F16, Self::F16), (DType::BF16, Self::Bf16)]
             .into_iter()
             .find_map(|(dtype, precision)| (dtype.as_str() == name).then_some(precision))
+            .or_else(|| {
+                Block::made().find(|block| block.name().eq_ignore_ascii_case(name)).map(Self::Quantised)
+            })
     }
 
     fn of(self, parts: &Parts, device: DeviceClass) -> Result<DType> {
@@ -105,7 +111,7 @@ impl Precision {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,
             Self::Bf16 => DType::BF16,
-            Self::Auto => {
+            Self::Quantised(_) | Self::Auto => {
                 let network = parts.weights("unet")?;
                 match device {
                     DeviceClass::Cpu => kept_on_cpu(network.inventory().parameters()),
@@ -149,10 +155,20 @@ impl Model {
     /// # Errors
     /// As [`Self::open`].
     pub fn from_parts(parts: Parts, name: &str, device: DeviceClass, precision: Precision) -> Result<Self> {
-        let variant: Arc<dyn Variant> = recognise(&parts)?.into();
         let dtype = precision.of(&parts, device)?;
-        let engine =
-            Engine { model: name.into(), dtype: dtype.as_str().into(), device: device.name().into() };
+        let (parts, kept) = match precision {
+            Precision::Quantised(block) if device == DeviceClass::Cpu => {
+                (parts.quantised(block), block.name().to_ascii_lowercase())
+            }
+            Precision::Quantised(block) => {
+                let message =
+                    format!("{} is multiplied on the CPU alone, not on {}", block.name(), device.name());
+                return Err(Error::argument("quantize", message).hint("take --device cpu, or --dtype f16"));
+            }
+            _ => (parts, dtype.as_str().to_owned()),
+        };
+        let variant: Arc<dyn Variant> = recognise(&parts)?.into();
+        let engine = Engine { model: name.into(), dtype: kept, device: device.name().into() };
         Ok(Self::assemble(Arc::new(parts), variant, &Place { device: device.open()?, dtype }, engine))
     }
 

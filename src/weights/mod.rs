@@ -9,7 +9,6 @@
 //! [`Folder`] is a model as diffusers saves it, [`Single`] one as its authors did, in one file; both hand out
 //! [`Weights`] in the same names.
 
-mod block;
 mod config;
 mod decode;
 mod demand;
@@ -24,7 +23,7 @@ mod safetensors;
 mod source;
 pub mod synthetic;
 
-pub use block::Block;
+pub use crate::kernel::block::Block;
 pub use config::{Config, read_json};
 pub use dialect::{Single, TextEncoder, vae};
 pub use folder::{Component, Embedded, Folder, weights_among};

@@ -19,8 +19,10 @@ use sha2::{Digest, Sha256};
 
 use super::config::read_json;
 use super::inventory::{Inventory, TensorInfo, too_many};
+use super::quantise::BLOCKS;
 use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
+use crate::kernel::block::Block;
 
 /// The weights of one network: an inventory and the files behind it.
 ///
@@ -31,6 +33,8 @@ pub struct Weights {
     inventory: Arc<Inventory>,
     label: Arc<str>,
     asked: Arc<Mutex<HashSet<String>>>,
+    /// What matrices are made into for those who ask for blocks.
+    pub(super) made: Option<Block>,
 }
 
 #[derive(Debug)]
@@ -206,12 +210,6 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Bytes that were made here, and what is in them.
-    pub(super) fn in_memory(bytes: Vec<u8>, inventory: Inventory, label: &str) -> Self {
-        let blob = Blob { label: label.to_owned(), bytes: Bytes::Owned(bytes) };
-        Self::assemble(Store::Files { files: vec![blob], digest: OnceLock::new() }, inventory, label)
-    }
-
     /// The bytes of a tensor, if they lie anywhere.
     pub(super) fn raw(&self, info: &TensorInfo) -> Option<&[u8]> {
         let Store::Files { files, .. } = &*self.store else { return None };
@@ -224,6 +222,7 @@ impl Weights {
             inventory: Arc::new(inventory),
             label: label.into(),
             asked: Arc::default(),
+            made: None,
         }
     }
 
@@ -286,14 +285,24 @@ impl Weights {
                 _ => Err(self.incompatible(name, "is missing")),
             };
         };
-        if let Some(expected) = expected.filter(|&expected| expected != info.shape && !info.is_unread()) {
-            let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
-            return Err(self.incompatible(name, what));
+        if let Some(expected) = expected.filter(|_| !info.is_unread()) {
+            self.check(name, expected)?;
         }
         match &*self.store {
             Store::Formula(seed) => synthetic::tensor(*seed, name, &info.shape, dtype, device),
             Store::Files { files, .. } => decode::tensor(files, info, dtype, device)
                 .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label))),
+        }
+    }
+
+    /// Compares a tensor's shape with the one that a network needs.
+    pub(super) fn check(&self, name: &str, expected: &[usize]) -> Result<()> {
+        match self.inventory.tensors.get(name) {
+            Some(info) if info.shape != expected => {
+                let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
+                Err(self.incompatible(name, what))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -376,7 +385,11 @@ impl SimpleBackend for Reader {
         dtype: DType,
         device: &Device,
     ) -> candle_core::Result<Tensor> {
-        self.0.tensor(name, Some(shape.dims()), dtype, device).map_err(Into::into)
+        match name.strip_suffix(BLOCKS) {
+            Some(name) => self.0.blocks(name, shape.dims()),
+            None => self.0.tensor(name, Some(shape.dims()), dtype, device),
+        }
+        .map_err(Into::into)
     }
 
     fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
@@ -384,6 +397,8 @@ impl SimpleBackend for Reader {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
-        self.0.inventory.has(name)
+        let tensors = &self.0.inventory.tensors;
+        let in_blocks = |name| tensors.get(name).is_some_and(|info| self.0.block_of(info).is_some());
+        self.0.inventory.has(name) || name.strip_suffix(BLOCKS).is_some_and(in_blocks)
     }
 }

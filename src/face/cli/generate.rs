@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
 use crate::kernel;
 use crate::studio::{DeviceClass, Picture, Plan, Precision, Request, Studio};
-use crate::weights::sha256;
+use crate::weights::{Block, sha256};
 
 /// The arguments of `latentia generate`.
 #[derive(Debug, Args)]
@@ -84,6 +84,9 @@ pub(super) struct Generate {
     /// How weights are kept in memory.
     #[arg(long, value_enum, default_value = "auto")]
     dtype: DtypeArg,
+    /// Keeps encoders and denoiser in blocks of small integers: half to a quarter of the memory.
+    #[arg(long, value_name = "TYPE", value_parser = read_block, conflicts_with = "dtype")]
+    quantize: Option<Block>,
     /// Threads to compute with; as many as there are cores without.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -105,6 +108,12 @@ enum DtypeArg {
     F32,
     F16,
     Bf16,
+}
+
+fn read_block(text: &str) -> std::result::Result<Block, String> {
+    let name = |block: &Block| block.name().eq_ignore_ascii_case(text);
+    let all = || Block::made().map(|block| block.name().to_ascii_lowercase()).collect::<Vec<_>>().join(", ");
+    Block::made().find(name).ok_or_else(|| format!("{text:?} is none of {}", all()))
 }
 
 fn read_size(text: &str) -> std::result::Result<[usize; 2], String> {
@@ -178,7 +187,7 @@ fn draw(
         DeviceArg::Metal => DeviceClass::Metal,
     };
     let precision = match arguments.dtype {
-        DtypeArg::Auto => Precision::Auto,
+        DtypeArg::Auto => arguments.quantize.map_or(Precision::Auto, Precision::Quantised),
         DtypeArg::F32 => Precision::F32,
         DtypeArg::F16 => Precision::F16,
         DtypeArg::Bf16 => Precision::Bf16,

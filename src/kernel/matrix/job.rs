@@ -29,26 +29,38 @@ const TASKS: usize = 4;
 /// What a thread keeps from task to task.
 #[derive(Default)]
 pub(super) struct Scratch {
-    bf16: Band<bf16>,
-    f16: Band<f16>,
+    bf16: Halves<bf16>,
+    f16: Halves<f16>,
     wide: Band<f32>,
     panel: Vec<Row<f32>>,
     sums: Vec<Row<f32>>,
 }
 
-/// Where a thread keeps a band of these numbers, and its sums.
+/// A band of halves, and the panel that it meets, where that is made when asked.
+pub(super) struct Halves<T> {
+    band: Band<T>,
+    panel: Vec<Row<[T; 2]>>,
+}
+
+impl<T> Default for Halves<T> {
+    fn default() -> Self {
+        Self { band: Band::default(), panel: Vec::new() }
+    }
+}
+
+/// What of it serves numbers of this type, and the sums.
 pub(super) trait Bands<T> {
-    fn band(&mut self) -> (&mut Band<T>, &mut Vec<Row<f32>>);
+    fn halves(&mut self) -> (&mut Halves<T>, &mut Vec<Row<f32>>);
 }
 
 impl Bands<bf16> for Scratch {
-    fn band(&mut self) -> (&mut Band<bf16>, &mut Vec<Row<f32>>) {
+    fn halves(&mut self) -> (&mut Halves<bf16>, &mut Vec<Row<f32>>) {
         (&mut self.bf16, &mut self.sums)
     }
 }
 
 impl Bands<f16> for Scratch {
-    fn band(&mut self) -> (&mut Band<f16>, &mut Vec<Row<f32>>) {
+    fn halves(&mut self) -> (&mut Halves<f16>, &mut Vec<Row<f32>>) {
         (&mut self.f16, &mut self.sums)
     }
 }
@@ -69,10 +81,11 @@ struct Split {
 }
 
 impl Split {
-    fn of(picture: &Picture<'_>, images: usize, panels: usize, element: usize) -> Self {
+    fn of(picture: &Picture<'_>, images: usize, panels: usize, element: usize, patience: usize) -> Self {
         let pixels = images * picture.out[0] * picture.out[1];
         let units = pixels / picture.unit();
-        let most = (BYTES / (picture.unit_elements() * element).max(1)).min(PIXELS / picture.unit()).max(1);
+        let (bytes, pixels) = (patience * BYTES, patience * PIXELS);
+        let most = (bytes / (picture.unit_elements() * element).max(1)).min(pixels / picture.unit()).max(1);
         let bands = units.div_ceil(most);
         let wanted = TASKS * rayon::current_num_threads();
         let group = panels.div_ceil(wanted.div_ceil(bands).min(panels));
@@ -97,8 +110,16 @@ pub(super) trait Lines<T>: Sync {
     /// How many panels there are.
     fn count(&self) -> usize;
 
-    /// One panel's lines; `scratch` is room for those that are made when asked.
-    fn lines<'a>(&'a self, panel: usize, scratch: &'a mut Vec<Row<T>>) -> &'a [Row<T>];
+    /// The largest magnitude in all of them; asked of halves alone.
+    fn largest(&self) -> f32;
+
+    /// How many bands of the usual size pass by a panel before the next is asked for.
+    fn patience(&self) -> usize {
+        1
+    }
+
+    /// One panel's lines for this engine; `scratch` is room for those that are made when asked.
+    fn lines<'a>(&'a self, engine: Engine, panel: usize, scratch: &'a mut Vec<Row<T>>) -> &'a [Row<T>];
 }
 
 impl<T: Sync> Lines<T> for Panels<T> {
@@ -106,7 +127,11 @@ impl<T: Sync> Lines<T> for Panels<T> {
         self.count()
     }
 
-    fn lines<'a>(&'a self, panel: usize, _: &'a mut Vec<Row<T>>) -> &'a [Row<T>] {
+    fn largest(&self) -> f32 {
+        self.largest
+    }
+
+    fn lines<'a>(&'a self, _: Engine, panel: usize, _: &'a mut Vec<Row<T>>) -> &'a [Row<T>] {
         self.panel(panel)
     }
 }
@@ -119,7 +144,11 @@ impl<T: Half> Lines<f32> for Widened<'_, T> {
         self.0.count()
     }
 
-    fn lines<'a>(&'a self, panel: usize, scratch: &'a mut Vec<Row<f32>>) -> &'a [Row<f32>] {
+    fn largest(&self) -> f32 {
+        self.0.largest
+    }
+
+    fn lines<'a>(&'a self, _: Engine, panel: usize, scratch: &'a mut Vec<Row<f32>>) -> &'a [Row<f32>] {
         let pairs = self.0.panel(panel);
         scratch.resize(2 * pairs.len(), Row([0.0; WIDTH]));
         T::split(pairs, scratch);
@@ -142,27 +171,29 @@ pub(super) fn exact(
 ) {
     let pieces = picture.pieces(engine.depth(), stretch, 1);
     let pass = Pass { engine, step: picture.step(), pieces: &pieces, finisher };
-    Split::of(picture, images, panels.count(), size_of::<f32>()).run(|scratch, units, group| {
-        let Scratch { wide, panel: room, sums, .. } = scratch;
-        let in_place = picture.is_pointwise() && convert.is_none();
-        if in_place {
-            wide.strips.clear();
-            let run = Strip {
-                left: units.start * picture.input,
-                pixel: units.start,
-                rows: units.len(),
-                scale: 1.0,
-            };
-            cut(&mut wide.strips, engine.rows(), run, picture.step());
-        } else {
-            let convert = convert.unwrap_or(|from, to| to.copy_from_slice(from));
-            wide.gather(picture, units, engine.rows(), 0, &convert);
-        }
-        let values = if in_place { picture.x } else { wide.values() };
-        pass.blocks(&wide.strips, group, sums, |panel, sums| {
-            pass.sums(values, &wide.strips, panels.lines(panel, room), sums);
-        });
-    });
+    Split::of(picture, images, panels.count(), size_of::<f32>(), panels.patience()).run(
+        |scratch, units, group| {
+            let Scratch { wide, panel: room, sums, .. } = scratch;
+            let in_place = picture.is_pointwise() && convert.is_none();
+            if in_place {
+                wide.strips.clear();
+                let run = Strip {
+                    left: units.start * picture.input,
+                    pixel: units.start,
+                    rows: units.len(),
+                    scale: 1.0,
+                };
+                cut(&mut wide.strips, engine.rows(), run, picture.step());
+            } else {
+                let convert = convert.unwrap_or(|from, to| to.copy_from_slice(from));
+                wide.gather(picture, units, engine.rows(), 0, &convert);
+            }
+            let values = if in_place { picture.x } else { wide.values() };
+            pass.blocks(&wide.strips, group, sums, |panel, sums| {
+                pass.sums(values, &wide.strips, panels.lines(engine, panel, room), sums);
+            });
+        },
+    );
 }
 
 /// The product of halves, on an engine that takes them.
@@ -170,7 +201,7 @@ pub(super) fn halved<T: Half>(
     engine: Engine,
     picture: &Picture<'_>,
     images: usize,
-    panels: &Panels<[T; 2]>,
+    panels: &impl Lines<[T; 2]>,
     sizes: Sizes,
     finisher: &Finisher<'_>,
 ) where
@@ -181,24 +212,26 @@ pub(super) fn halved<T: Half>(
     let pieces = picture.pieces(engine.depth(), padded / 2, 2);
     let slack = engine.rows() * step + padded;
     let pass = Pass { engine, step, pieces: &pieces, finisher };
-    Split::of(picture, images, panels.count(), size_of::<T>()).run(|scratch, units, group| {
-        let (band, sums) = scratch.band();
-        let _session = engine.session();
-        let most = Cell::new(0f32);
-        band.gather(picture, units.clone(), engine.rows(), slack, &|from, to| {
-            most.set(most.get().max(T::narrow(engine, from, 1.0, to)));
-        });
-        let scale = T::scale(most.get(), panels.largest);
-        if scale.to_bits() != 1f32.to_bits() {
-            band.gather(picture, units, engine.rows(), slack, &|from, to| {
-                T::narrow(engine, from, scale, to);
+    Split::of(picture, images, panels.count(), size_of::<T>(), panels.patience()).run(
+        |scratch, units, group| {
+            let (Halves { band, panel: room }, sums) = scratch.halves();
+            let _session = engine.session();
+            let most = Cell::new(0f32);
+            band.gather(picture, units.clone(), engine.rows(), slack, &|from, to| {
+                most.set(most.get().max(T::narrow(engine, from, 1.0, to)));
             });
-            band.strips.iter_mut().for_each(|strip| strip.scale = 1.0 / scale);
-        }
-        pass.blocks(&band.strips, group, sums, |panel, sums| {
-            pass.sums(band.values(), &band.strips, panels.panel(panel), sums);
-        });
-    });
+            let scale = T::scale(most.get(), panels.largest());
+            if scale.to_bits() != 1f32.to_bits() {
+                band.gather(picture, units, engine.rows(), slack, &|from, to| {
+                    T::narrow(engine, from, scale, to);
+                });
+                band.strips.iter_mut().for_each(|strip| strip.scale = 1.0 / scale);
+            }
+            pass.blocks(&band.strips, group, sums, |panel, sums| {
+                pass.sums(band.values(), &band.strips, panels.lines(engine, panel, room), sums);
+            });
+        },
+    );
 }
 
 vectorised! {

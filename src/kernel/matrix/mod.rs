@@ -5,10 +5,12 @@
 //! cuts the work for the threads, `half` rounds, `winograd` spares multiplications of 3x3, `finish` writes. `reference` is the same in plain candle.
 
 mod band;
+mod blocks;
 pub mod cpu;
 mod finish;
 mod half;
 mod job;
+mod pack;
 mod portable;
 mod reference;
 mod weight;
@@ -28,11 +30,12 @@ mod tests;
 
 pub use cpu::Engine;
 pub use finish::Activation;
-pub(in crate::kernel) use half::{Half, largest};
+pub(in crate::kernel) use half::{Half, largest, widen};
 pub(in crate::kernel) use weight::{BLOCK, Row};
 pub use weight::{Precision, Weight};
 pub use window::Window;
 
+use ::half::{bf16, f16};
 use candle_core::{Layout, Result, Storage, Tensor};
 
 use super::Shared;
@@ -143,7 +146,6 @@ fn run(
     window: Window,
     finish: Finish<'_>,
 ) -> Result<Tensor> {
-    let sizes = weight.sizes;
     let (images, height, width, input) = x.dims4()?;
     let (Some(rows), Some(columns)) = (window.output(seen[0]), window.output(seen[1])) else {
         candle_core::bail!("a {0}x{0} kernel does not fit {1}x{2} pixels", window.size, seen[0], seen[1])
@@ -186,34 +188,7 @@ fn run(
     if count > 0 {
         let output = Shared(y.as_mut_ptr());
         let finisher = |bias| Finisher { then, bias, width: shape.3, output };
-        match &*weight.store {
-            Store::F32(panels) => {
-                let panels = (panels, sizes.stretch());
-                job::exact(engine, &picture, images, panels, None, &finisher(&panels.0.bias));
-            }
-            Store::Bf16(panels) if engine.precision() == Precision::Bf16 => {
-                job::halved(engine, &picture, images, panels, sizes, &finisher(&panels.bias));
-            }
-            Store::F16(panels) if engine.precision() == Precision::F16 => {
-                job::halved(engine, &picture, images, panels, sizes, &finisher(&panels.bias));
-            }
-            Store::Bf16(panels) => {
-                let wide = (&Widened(panels), sizes.padded_stretch());
-                let finisher = finisher(&panels.bias);
-                job::exact(engine, &picture, images, wide, Some(job::round_to_bf16), &finisher);
-            }
-            Store::F16(panels) => {
-                let wide = (&Widened(panels), sizes.padded_stretch());
-                job::exact(engine, &picture, images, wide, None, &finisher(&panels.bias));
-            }
-            Store::Places(panels) if window == Window::same(3) => {
-                winograd::product(engine, &picture, images, panels, &finisher(&panels.bias));
-            }
-            Store::Places(_) => {
-                candle_core::bail!("a weight packed for {:?} under {window:?}", Window::same(3))
-            }
-            Store::Plain { .. } => candle_core::bail!("a plain weight runs on no engine"),
-        }
+        product(engine, &picture, images, weight, finisher)?;
     }
     #[expect(unsafe_code, reason = "the output is written before it has a length")]
     // SAFETY: the tasks cover every pixel and every panel, and so every element, exactly once.
@@ -221,6 +196,53 @@ fn run(
         y.set_len(count);
     }
     Tensor::from_vec(y, shape, &candle_core::Device::Cpu)
+}
+
+/// The same with the tensors unwrapped.
+fn product<'a>(
+    engine: Engine,
+    picture: &Picture<'_>,
+    images: usize,
+    weight: &'a Weight,
+    finisher: impl Fn(&'a [f32]) -> Finisher<'a>,
+) -> Result<()> {
+    let sizes = weight.sizes;
+    match (&*weight.store, engine.precision()) {
+        (Store::F32(panels), _) => {
+            job::exact(engine, picture, images, (panels, sizes.stretch()), None, &finisher(&panels.bias));
+        }
+        (Store::Bf16(panels), Precision::Bf16) => {
+            job::halved(engine, picture, images, panels, sizes, &finisher(&panels.bias));
+        }
+        (Store::F16(panels), Precision::F16) => {
+            job::halved(engine, picture, images, panels, sizes, &finisher(&panels.bias));
+        }
+        (Store::Bf16(panels), _) => {
+            let (wide, round) = ((&Widened(panels), sizes.padded_stretch()), Some(job::round_to_bf16 as _));
+            job::exact(engine, picture, images, wide, round, &finisher(&panels.bias));
+        }
+        (Store::F16(panels), _) => {
+            let wide = (&Widened(panels), sizes.padded_stretch());
+            job::exact(engine, picture, images, wide, None, &finisher(&panels.bias));
+        }
+        (Store::Blocks(blocks), Precision::Exact) => {
+            job::exact(engine, picture, images, (blocks, sizes.stretch()), None, &finisher(&blocks.bias));
+        }
+        (Store::Blocks(blocks), Precision::Bf16) => {
+            job::halved::<bf16>(engine, picture, images, blocks, sizes, &finisher(&blocks.bias));
+        }
+        (Store::Blocks(blocks), Precision::F16) => {
+            job::halved::<f16>(engine, picture, images, blocks, sizes, &finisher(&blocks.bias));
+        }
+        (Store::Places(panels), _) if picture.window == Window::same(3) => {
+            winograd::product(engine, picture, images, panels, &finisher(&panels.bias));
+        }
+        (Store::Places(_), _) => {
+            candle_core::bail!("a weight packed for {:?} under {:?}", Window::same(3), picture.window)
+        }
+        (Store::Plain { .. }, _) => candle_core::bail!("a plain weight runs on no engine"),
+    }
+    Ok(())
 }
 
 /// The numbers of a contiguous tensor on the CPU.

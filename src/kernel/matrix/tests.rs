@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Result, Shape, Tensor};
 
+use super::super::block::Block;
 use super::weight::Sizes;
 use super::{Activation, Engine, Finish, Precision, Weight, Window, conv2d, conv2d_seen, linear, run};
 
@@ -156,6 +157,52 @@ fn numbers_far_outside_the_range_of_f16_lose_nothing_by_it() -> Result<()> {
         let error = (half - exact)?.abs()?.max_all()?.to_scalar::<f32>()?;
         assert!(error < 3e-3 * largest, "{pictures} and {weights}: {error} of {largest}");
     }
+    Ok(())
+}
+
+#[test]
+fn weights_in_blocks_give_what_their_numbers_give() -> Result<()> {
+    for (block, input) in [(Block::Q8_0, 64), (Block::Q4_0, 32), (Block::Q4K, 256), (Block::Q6K, 512)] {
+        for side in [1, 3] {
+            let (output, x) = (40, wave((2, 5, 9, input), 0)?);
+            let shape = [output, input, side, side];
+            let count: usize = shape.iter().product();
+            // Any bytes are blocks; scales of about a hundredth keep them numbers.
+            let mut bytes: Vec<u8> =
+                (0..count / block.numbers() * block.bytes()).map(|i| (i * 89 % 251) as u8).collect();
+            for block_bytes in bytes.chunks_exact_mut(block.bytes()) {
+                let at = if block == Block::Q6K { block_bytes.len() - 2 } else { 0 };
+                block_bytes[at..at + 2].copy_from_slice(&[0x12, 0x21]);
+                if block == Block::Q4K {
+                    block_bytes[2..4].copy_from_slice(&[0x12, 0x20]);
+                }
+            }
+            let mut numbers = vec![0f32; count];
+            assert!(block.decode(&bytes, &mut numbers, |number| number));
+            let plain = Tensor::from_vec(numbers, &shape, &Device::Cpu)?;
+            let bias = wave(output, 3)?;
+            let oracle = Weight::new(&plain, Some(&bias), Precision::Exact)?;
+            let oracle = conv2d(&x, &oracle, Window::same(side), Finish::Plain)?;
+            let scale = oracle.abs()?.max_all()?.to_scalar::<f32>()?;
+            for precision in [Precision::Exact, Precision::F16, Precision::Bf16] {
+                let weight =
+                    Weight::in_blocks(&shape, (block, bytes.clone()), Some(&bias), precision, false)?;
+                for engine in engines(precision).filter(|engine| engine.precision() != Precision::Bf16) {
+                    let ours = run(engine, &x, [5, 9], &weight, Window::same(side), Finish::Plain)?;
+                    let error = (ours - &oracle)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                    let allowed = allowed(engine, input * side * side, scale);
+                    assert!(
+                        error < 2.0 * allowed,
+                        "{block:?} {side} {engine:?} {precision:?}: {error} of {scale}"
+                    );
+                }
+            }
+        }
+    }
+    let (shape, short) = ([2, 64], vec![0; 4 * 34 - 1]);
+    assert!(Weight::in_blocks(&shape, (Block::Q8_0, short), None, Precision::Exact, false).is_err());
+    let (shape, split) = ([2, 48], vec![0; 3 * 34]);
+    assert!(Weight::in_blocks(&shape, (Block::Q8_0, split), None, Precision::Exact, false).is_err());
     Ok(())
 }
 
