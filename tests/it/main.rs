@@ -3,7 +3,9 @@
 #![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod carried;
 mod command;
+mod corpus;
 mod fixtures;
 mod formats;
 mod golden;
@@ -18,7 +20,9 @@ mod hub;
 mod inventories;
 mod joined;
 mod notes;
+mod overrides;
 mod picture;
 mod published;
 mod show;
+mod twisted;
 mod weights;

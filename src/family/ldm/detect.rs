@@ -128,18 +128,19 @@ fn from_shapes(parts: &Parts) -> Result<StableDiffusion> {
     let codec = CodecConfig::Kl(KlConfig::from_shapes(parts.weights("vae")?.inventory())?);
     let text = ClipConfig::from_shapes(parts.weights("text_encoder")?.inventory())?;
     let told = parts.what_is_told();
+    let is_second = told.variant.as_ref().map_or(text.width == 1024, |told| told.value.starts_with('2'));
     // A note that somebody else left is weaker than the tensor that tells, where there is one.
-    let has_probe = text.width == 1024 && unet.inventory().has(PROBE);
+    let has_probe = is_second && unet.inventory().has(PROBE);
     let heard = told.sure_prediction().or(told.prediction.as_ref().filter(|_| !has_probe));
     let (prediction, because) = match heard {
         Some(told) => (prediction_type(&told.value)?, told.because.clone()),
-        None if text.width == 1024 => {
+        None if is_second => {
             let (prediction, side) = if probe_v(&unet)? { (V, "above") } else { (EPSILON, "below") };
             (prediction, Evidence::Tensor(format!("{PROBE}: deviation {side} {PROBE_LIMIT}")))
         }
         None => (EPSILON, Evidence::Assumed("Stable Diffusion 1 predicts noise".into())),
     };
-    let sample = if text.width == 1024 && prediction == V { 96 } else { 64 };
+    let sample = if is_second && prediction == V { 96 } else { 64 };
     let scheduler = json!({
         "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "num_train_timesteps": 1000,
         "prediction_type": prediction, "set_alpha_to_one": false, "skip_prk_steps": true, "steps_offset": 1,
@@ -227,6 +228,11 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         (false, 768) => ("stable-diffusion 1", "text of 768 channels"),
         (false, _) => ("stable-diffusion form", "a U-net with CLIP of its own size"),
     };
+    let variant = Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into()));
+    let variant = match &parts.what_is_told().variant {
+        Some(told) => agreed(told, &variant)?,
+        None => variant,
+    };
     let defaults = defaults(parts)?;
     let asked = |key: &str| defaults.as_ref().filter(|config| config.field(key).is_some());
     let manifest = || Evidence::Manifest(DEFAULTS.into());
@@ -252,7 +258,7 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
     }
     let card = Card {
         family: "stable-diffusion",
-        variant: Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into())),
+        variant,
         tasks: vec![Task::TextToImage],
         latent_channels: latent,
         factor,
@@ -264,6 +270,28 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         text_layers: text.layers,
     };
     Ok(StableDiffusion { card, unet, text, codec })
+}
+
+/// What the user says of the variant, unless the tensors say that it is another.
+fn agreed(told: &Fact<String>, found: &Fact<String>) -> Result<Fact<String>> {
+    let runs = match told.value.as_str() {
+        "1" => Some("stable-diffusion 1"),
+        "2" => Some("stable-diffusion 2"),
+        "latent consistency" => Some("latent consistency"),
+        _ => None,
+    };
+    let fits = |name: &&str| {
+        found.value == *name || (found.value == "stable-diffusion form" && *name != "latent consistency")
+    };
+    let Some(name) = runs.filter(fits) else {
+        let message = format!(
+            "the user says that it is variant `{}` of stable-diffusion; its tensors are those of {}",
+            told.value, found.value
+        );
+        return Err(Error::new(Code::ModelIncompatible, message)
+            .hint("import it again without --set variant=…, under another --name or after `latentia rm`"));
+    };
+    Ok(Fact::new(name.into(), told.because.clone()))
 }
 
 /// Defaults that the makers of a model recommend, beside its index.
