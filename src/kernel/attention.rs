@@ -99,6 +99,7 @@ impl CustomOp3 for Heads {
         let mut y = Vec::with_capacity(q.len());
         let sizes = Sizes { batch, length, seen, width, heads: self.count, causal: self.causal };
         let tensors = Tensors { q, k, v, y: Shared(y.as_mut_ptr()) };
+        super::count(2 * batch * length * seen * width);
         let engine = Engine::best(self.precision);
         match engine.precision() {
             Precision::Exact => run::<f32>(engine, sizes, tensors),

@@ -151,6 +151,7 @@ fn run(
         candle_core::bail!("a {0}x{0} kernel does not fit {1}x{2} pixels", window.size, seen[0], seen[1])
     };
     let shape = (images, rows, columns, weight.width());
+    super::count(images * rows * columns * weight.sizes.output * weight.sizes.side * weight.sizes.stretch());
     let then = match finish {
         Finish::Add(more) if more.elem_count() != images * rows * columns * shape.3 => {
             candle_core::bail!("{:?} cannot be added to {shape:?}", more.dims())
