@@ -19,7 +19,7 @@ fn networks(criterion: &mut Criterion) {
     group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
 
     let conditioner = variant.conditioner(&parts, &at).expect("opens");
-    let prompt = Prompt { text: "a red apple on a table".into(), clip_skip: 0 };
+    let prompt = Prompt { text: "a red apple on a table".into(), ..Prompt::default() };
     let prompts = [Prompt::default(), prompt];
     group.bench_function("text encoder, 2 prompts", |bench| {
         bench.iter(|| black_box(conditioner.condition(&prompts, &mut Watch::quiet()).expect("encodes")));

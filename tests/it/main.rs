@@ -3,7 +3,9 @@
 #![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod changes;
 mod command;
+mod edit;
 mod fixtures;
 mod formats;
 mod golden;
@@ -12,6 +14,7 @@ mod golden_pipelines;
 mod golden_rng;
 mod golden_schedulers;
 mod golden_tokenizers;
+mod golden_whole;
 mod hostile;
 mod hostile_models;
 mod hub;
