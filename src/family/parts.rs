@@ -36,6 +36,10 @@ enum Layout {
 /// What is known of a model beyond its tensors and configs: the user's word, or a note that came with the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
+    /// Which family it is; only the user says that against the files.
+    pub family: Option<Fact<String>>,
+    /// Which of the family it is; only the user says that against the files.
+    pub variant: Option<Fact<String>>,
     /// What the network's output means: `epsilon`, `v` or `sample`.
     pub prediction: Option<Fact<String>>,
     /// Width and height when none is asked for.

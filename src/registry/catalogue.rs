@@ -9,7 +9,7 @@ use super::shelf::{Licence, Offer, Terms, offers, terms};
 use super::survey::Survey;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::family::known::{Guidance, Profile, UNCHECKED, denoisers, profile};
+use crate::family::known::{Guidance, Profile, UNCHECKED, profile, row};
 
 /// One model of the catalogue.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ pub struct Listed {
     pub offer: Option<&'static Offer>,
     /// Width and height when none is asked for.
     pub size: Option<[usize; 2]>,
+    /// What sides are multiples of, and what frames but one are, where its files say so themselves.
+    pub rules: (Option<usize>, Option<usize>),
     /// Steps and guidance of its own, where it has them.
     pub defaults: (Option<f64>, Option<f64>),
     /// All that was found, for our own form.
@@ -78,9 +80,7 @@ impl Catalogue {
         let mut catalogue = Self::default();
         for offer in offers() {
             let (family, variant) = offer.family.split_once('/').unwrap_or((&offer.family, ""));
-            let rules = || denoisers().filter(|rule| rule.family == family && !rule.tasks.is_empty());
-            let rule = rules().find(|rule| rule.variant == variant).or_else(|| rules().next());
-            let Some(rule) = rule else { continue };
+            let Some(rule) = row(family, variant) else { continue };
             catalogue.models.push(Listed {
                 id: offer.repository.clone(),
                 aliases: vec![offer.name.clone(), offer.family.clone()],
@@ -91,6 +91,7 @@ impl Catalogue {
                 terms: terms(family, variant),
                 offer: Some(offer),
                 size: (rule.size != [0, 0]).then_some(rule.size),
+                rules: (None, None),
                 defaults: (None, None),
                 found: json!({ "family": family, "variant": rule.variant, "note": rule.note }),
             });
@@ -116,12 +117,10 @@ impl Catalogue {
             runs: finding.runs,
             tasks: finding.tasks.clone(),
             profile: finding.profile,
-            terms: finding
-                .family
-                .as_deref()
-                .and_then(|family| terms(family, finding.variant.as_deref().unwrap_or_default())),
+            terms: survey.terms(),
             offer: None,
             size: finding.size,
+            rules: (finding.multiple, finding.every),
             defaults: (number("steps"), number("guidance")),
             found: survey.to_json()?,
         });
@@ -294,7 +293,7 @@ impl Listed {
         if !matches!(task, Task::TextToImage | Task::TextToVideo) {
             set("image", json!({ "required": true }));
         }
-        let multiple = self.profile.map_or(8, |profile| profile.multiple);
+        let multiple = self.rules.0.unwrap_or(self.profile.map_or(8, |profile| profile.multiple));
         for (index, side) in ["width", "height"].into_iter().enumerate() {
             let mut spec =
                 json!({ "required": false, "min": multiple, "max": 8192, "multiple_of": multiple });
@@ -322,7 +321,7 @@ impl Listed {
         set("seed", json!({ "required": false, "min": 0 }));
         if let Some(profile) = self.profile.filter(|profile| profile.frames[0] > 0) {
             let [frames, fps] = profile.frames;
-            let rule = format!("{} k + 1", profile.every);
+            let rule = format!("{} k + 1", self.rules.1.unwrap_or(profile.every));
             set("num_frames", json!({ "required": false, "default": frames, "min": 1, "description": rule }));
             set("fps", json!({ "required": false, "default": fps, "min": 1, "max": 120 }));
         }

@@ -94,6 +94,7 @@ impl Weights {
             Some(raw) if info.is_quantised() => {
                 self.check(name, expected)?;
                 bytes.extend_from_slice(raw);
+                self.release(info);
             }
             _ => {
                 let tensor = self.tensor(name, Some(expected), DType::F32, &Device::Cpu)?;

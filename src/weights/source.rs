@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,6 +14,8 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::var_builder::SimpleBackend;
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -24,6 +26,9 @@ use super::quantise::BLOCKS;
 use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
 use crate::kernel::block::Block;
+
+/// Bytes that a digest takes at a time.
+const DIGESTED: usize = 16 << 20;
 
 /// The weights of one network: an inventory and the files behind it.
 ///
@@ -88,6 +93,24 @@ impl Blob {
         #[expect(unsafe_code, reason = "weights are mapped, not copied")]
         let map = unsafe { Mmap::map(&file) }.map_err(|error| unreadable(&label, error))?;
         Ok(Self { label, bytes: Bytes::Mapped(map) })
+    }
+
+    /// Says that these bytes were read and will hardly be again: what is mapped no longer counts as this process's
+    /// memory, and stays in the system's cache while there is room.
+    fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = &self.bytes {
+            const PAGE: usize = 4096;
+            let (from, to) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+            if from < to && to <= map.len() {
+                #[expect(unsafe_code, reason = "advice that may discard pages")]
+                // SAFETY: the map is of a file and never written, so that a page comes back from there with the same
+                // bytes. Advice that is not taken changes nothing.
+                let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to - from) };
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 
@@ -219,6 +242,13 @@ impl Weights {
         files.get(info.file)?.get(info.range.clone())
     }
 
+    /// Says that a tensor was read.
+    pub(super) fn release(&self, info: &TensorInfo) {
+        if let Store::Files { files, .. } = &*self.store {
+            files[info.file].release(info.range.clone());
+        }
+    }
+
     fn assemble(store: Store, inventory: Inventory, label: &str) -> Self {
         Self {
             store: Arc::new(store),
@@ -312,8 +342,12 @@ impl Weights {
         }
         match &*self.store {
             Store::Formula(seed) => synthetic::tensor(*seed, name, &info.shape, dtype, device),
-            Store::Files { files, .. } => decode::tensor(files, info, dtype, device)
-                .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label))),
+            Store::Files { files, .. } => {
+                let tensor = decode::tensor(files, info, dtype, device)
+                    .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label)))?;
+                self.release(info);
+                Ok(tensor)
+            }
         }
     }
 
@@ -348,7 +382,10 @@ impl Weights {
             Store::Files { files, digest } => digest.get_or_init(|| {
                 let mut hash = Sha256::new();
                 for file in files {
-                    hash.update(&**file);
+                    for (index, part) in file.chunks(DIGESTED).enumerate() {
+                        hash.update(part);
+                        file.release(index * DIGESTED..index * DIGESTED + part.len());
+                    }
                 }
                 hex(&hash.finalize())
             }),

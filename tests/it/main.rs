@@ -3,8 +3,10 @@
 #![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod carried;
 mod changes;
 mod command;
+mod corpus;
 mod edit;
 mod fixtures;
 mod formats;
@@ -21,7 +23,9 @@ mod hub;
 mod inventories;
 mod joined;
 mod notes;
+mod overrides;
 mod picture;
 mod published;
 mod show;
+mod twisted;
 mod weights;

@@ -21,7 +21,7 @@ pub(crate) fn dpm_sde(
 ) -> Result<Tensor> {
     let (begin, calls) = (trip.calls().start, trip.calls().end);
     let lowest = sigmas.iter().copied().filter(|sigma| *sigma > 0.0).fold(f64::INFINITY, f64::min);
-    let path = Path::new(trip.source(), seed, (lowest, sigmas[0]), &x);
+    let mut path = Path::new(trip.source(), seed, (lowest, sigmas[0]), &x);
     for step in begin / 2..sigmas.len() - 1 {
         let (call, from, to) = (2 * step, sigmas[step], sigmas[step + 1]);
         let clean = trip.clean(&x, call)?;

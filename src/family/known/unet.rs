@@ -135,12 +135,12 @@ pub(super) static UNETS: &[Rule] = &[
     denoiser(
         SD,
         "1 small, without a middle",
-        &[Is(Context, 768), Is(Width, 320), Is(Middle, 0), Is(Levels, 4)],
+        &[Is(Context, 768), Is(Width, 320), Is(Input, 4), Is(Middle, 0), Is(Levels, 4)],
     )
     .tasks(DRAW)
     .predicts("epsilon")
     .size(512, 512),
-    denoiser(SD, "1 small, three levels", &[Is(Context, 768), Is(Width, 320), Is(Levels, 3)])
+    denoiser(SD, "1 small, three levels", &[Is(Context, 768), Is(Width, 320), Is(Input, 4), Is(Levels, 3)])
         .tasks(DRAW)
         .predicts("epsilon")
         .size(512, 512),

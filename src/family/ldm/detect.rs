@@ -216,6 +216,11 @@ pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         (false, 768) => ("stable-diffusion 1", "text of 768 channels"),
         (false, _) => ("stable-diffusion form", "a U-net with CLIP of its own size"),
     };
+    let variant = Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into()));
+    let variant = match &parts.what_is_told().variant {
+        Some(told) => agreed(told, &variant)?,
+        None => variant,
+    };
     let (steps, guidance) = defaults(parts, pipeline(hears_guidance, is_xl, beside))?;
     let size = parts.what_is_told().size.clone();
     if let Some(Fact { value: [width, height], .. }) = size
@@ -225,7 +230,7 @@ pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
     }
     let card = Card {
         family: if is_xl { "stable-diffusion-xl" } else { "stable-diffusion" },
-        variant: Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into())),
+        variant,
         tasks: match beside {
             Beside::Nothing if sizes != Sizes::Score => vec![Task::TextToImage, Task::ImageToImage],
             Beside::Nothing | Beside::Masked | Beside::Picture => vec![Task::ImageToImage],
@@ -264,6 +269,33 @@ fn sizes(unet: &UnetConfig, last: Option<&Encoder>) -> Result<Sizes> {
             Err(Error::new(Code::ModelIncompatible, message))
         }
     }
+}
+
+/// What the user says of the variant, unless the tensors say that it is another.
+fn agreed(told: &Fact<String>, found: &Fact<String>) -> Result<Fact<String>> {
+    let runs = match told.value.as_str() {
+        "1" | "1 inpaint" => Some("stable-diffusion 1"),
+        "2" | "2 inpaint" => Some("stable-diffusion 2"),
+        "1 instruct-pix2pix" => Some("instruct-pix2pix"),
+        "base" | "v-prediction" => Some("base"),
+        "latent consistency" => Some("latent consistency"),
+        "inpaint" => Some("inpaint"),
+        "refiner" => Some("refiner"),
+        _ => None,
+    };
+    let fits = |name: &&str| {
+        let of_its_own_size = found.value == "stable-diffusion form" && name.starts_with("stable-diffusion ");
+        found.value == *name || of_its_own_size
+    };
+    let Some(name) = runs.filter(fits) else {
+        let message = format!(
+            "the user says that it is variant `{}` of stable-diffusion; its tensors are those of {}",
+            told.value, found.value
+        );
+        return Err(Error::new(Code::ModelIncompatible, message)
+            .hint("import it again without --set variant=…, under another --name or after `latentia rm`"));
+    };
+    Ok(Fact::new(name.into(), told.because.clone()))
 }
 
 /// Defaults that the makers of a model recommend, beside its index.

@@ -32,18 +32,19 @@ pub(super) fn read(parts: &Parts) -> Result<StableDiffusion> {
         }));
     };
     let told = parts.what_is_told();
+    let is_second = told.variant.as_ref().map_or(text.width == 1024, |told| told.value.starts_with('2'));
     // A note that somebody else left is weaker than the tensor that tells, where there is one.
-    let has_probe = text.width == 1024 && unet.inventory().has(PROBE);
+    let has_probe = is_second && unet.inventory().has(PROBE);
     let heard = told.sure_prediction().or(told.prediction.as_ref().filter(|_| !has_probe));
     let (prediction, because) = match heard {
         Some(told) => (prediction_type(&told.value)?, told.because.clone()),
-        None if text.width == 1024 => {
+        None if is_second => {
             let (prediction, side) = if probe_v(&unet)? { (V, "above") } else { (EPSILON, "below") };
             (prediction, Evidence::Tensor(format!("{PROBE}: deviation {side} {PROBE_LIMIT}")))
         }
         None => (EPSILON, Evidence::Assumed("Stable Diffusion 1 predicts noise".into())),
     };
-    let sample = if text.width == 1024 && prediction == V { 96 } else { 64 };
+    let sample = if is_second && prediction == V { 96 } else { 64 };
     let scheduler = json!({
         "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "num_train_timesteps": 1000,
         "prediction_type": prediction, "set_alpha_to_one": false, "skip_prk_steps": true, "steps_offset": 1,
