@@ -44,7 +44,7 @@ fn networks_in(criterion: &mut Criterion, dtype: DType) {
     let named = |name: &str| format!("sd15 {}, {name}", dtype.as_str());
 
     let conditioner = variant.conditioner(&parts, &at).expect("opens");
-    let prompt = Prompt { text: "a red apple on a table".into(), clip_skip: 0 };
+    let prompt = Prompt { text: "a red apple on a table".into(), ..Prompt::default() };
     let prompts = [Prompt::default(), prompt];
     let encode = || conditioner.condition(&prompts, &mut Watch::quiet()).expect("encodes");
     group.bench_function("text encoder, 2 prompts", |bench| bench.iter(|| black_box(encode())));

@@ -48,7 +48,7 @@ fn steps() {
     let parts = Parts::open(&model, None).expect("the embedded model's folder");
     let variant = recognise(&parts).expect("is known");
     let at = Place { device: Device::Cpu, dtype: DType::F32 };
-    let prompts = [Prompt::default(), Prompt { text: "a red apple".into(), clip_skip: 0 }];
+    let prompts = [Prompt::default(), Prompt { text: "a red apple".into(), ..Prompt::default() }];
     let conditioner = variant.conditioner(&parts, &at).expect("opens");
     let told = conditioner.condition(&prompts, &mut Watch::quiet()).expect("reads");
     let denoiser = variant.denoiser(&parts, &at).expect("opens");

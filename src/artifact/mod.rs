@@ -1,13 +1,19 @@
-//! From pixels to a file that tells how it was made.
+//! From pixels to a file that tells how it was made, and from a file that is given to pixels.
 //!
 //! [`Frames`] are what a codec's tensor becomes, [`png`] and [`infotext`] what is in the file, [`write()`] how it gets to
-//! disk: whole, or not at all. Nothing here knows a model, a sampler or a request: strings and numbers come in.
+//! disk: whole, or not at all. [`Photo`] is a picture that comes in, [`Mask`] where one may change. Nothing here knows a model, a sampler or a request: strings and numbers come in.
 
 mod file;
 mod frames;
 pub mod infotext;
+mod mask;
+mod photo;
 pub mod png;
+mod resample;
 
 pub use file::{Existing, write};
 pub use frames::{Frames, Picture};
 pub use infotext::Infotext;
+pub use mask::Mask;
+pub use photo::{FILE_BYTES, Photo};
+pub use resample::Region;

@@ -6,7 +6,8 @@ pub mod ldm;
 mod parts;
 
 pub use contract::{
-    Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Task, Variant,
+    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Sizes, Task,
+    Variant,
 };
 pub use parts::{Parts, Told};
 

@@ -86,8 +86,7 @@ impl Catalogue {
                 aliases: vec![offer.name.clone(), offer.family.clone()],
                 installed: false,
                 runs: rule.runs,
-                // What runs today draws from words; a model that is here says more of itself.
-                tasks: if rule.runs { vec![Task::TextToImage] } else { rule.tasks.to_vec() },
+                tasks: rule.tasks.to_vec(),
                 profile: profile(family, variant),
                 terms: terms(family, variant),
                 offer: Some(offer),
@@ -326,7 +325,11 @@ impl Listed {
             set("num_frames", json!({ "required": false, "default": frames, "min": 1, "description": rule }));
             set("fps", json!({ "required": false, "default": fps, "min": 1, "max": 120 }));
         }
-        if task == Task::TextToImage {
+        if task == Task::ImageToImage {
+            set("mask", json!({ "required": false }));
+            set("strength", json!({ "required": false, "min": 0.0, "max": 1.0 }));
+        }
+        if matches!(task, Task::TextToImage | Task::ImageToImage) {
             set("output_format", json!({ "required": false, "default": "png", "enum": ["png"] }));
         }
         Value::Object(params)

@@ -271,7 +271,7 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
         || beside
         || told.sure_prediction().is_some()
         || finding.is_contradicted()
-        || (finding.runs && finding.variant.as_deref() == Some("1"));
+        || (finding.runs && finding.variant.as_deref().is_some_and(|variant| !variant.starts_with('2')));
     let is_model = matches!(finding.role, Role::Checkpoint | Role::Denoiser) && finding.family.is_some();
     if is_pipeline || (is_model && is_whole && costs_nothing) {
         let open = || {
@@ -293,7 +293,7 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
     finding.runs &= is_whole && finding.unread.is_empty();
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
-        finding.tasks.retain(|task| *task == Task::TextToImage);
+        finding.tasks.retain(|task| matches!(task, Task::TextToImage | Task::ImageToImage));
         finding.abilities.clear();
     }
 }

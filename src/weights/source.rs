@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use super::config::read_json;
 use super::inventory::{Inventory, TensorInfo, too_many};
+use super::patch::Patch;
 use super::quantise::BLOCKS;
 use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
@@ -38,6 +39,8 @@ pub struct Weights {
     inventory: Arc<Inventory>,
     label: Arc<str>,
     asked: Arc<Mutex<HashSet<String>>>,
+    /// What is added to tensors as they are handed out.
+    patch: Option<Arc<Patch>>,
     /// What matrices are made into for those who ask for blocks.
     pub(super) made: Option<Block>,
 }
@@ -252,8 +255,16 @@ impl Weights {
             inventory: Arc::new(inventory),
             label: label.into(),
             asked: Arc::default(),
+            patch: None,
             made: None,
         }
+    }
+
+    /// The same weights with changes that are added as tensors are handed out; the files stay as they are.
+    #[must_use]
+    pub fn patched(&self, patch: Patch) -> Self {
+        let patch = (!patch.is_empty()).then(|| Arc::new(patch));
+        Self { patch, asked: Arc::default(), ..self.clone() }
     }
 
     /// The same files, seen through other names and shapes; keeps its own account of what was asked for.
@@ -305,6 +316,17 @@ impl Weights {
         dtype: DType,
         device: &Device,
     ) -> Result<Tensor> {
+        match self.patch.as_ref().filter(|patch| patch.changes(name)) {
+            Some(patch) => {
+                let base = self.plain(name, expected, DType::F32, &Device::Cpu)?;
+                Ok(patch.apply(name, base)?.to_device(device)?.to_dtype(dtype)?)
+            }
+            None => self.plain(name, expected, dtype, device),
+        }
+    }
+
+    /// A tensor as the file has it.
+    fn plain(&self, name: &str, expected: Option<&[usize]>, dtype: DType, device: &Device) -> Result<Tensor> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         let answers_all = matches!(*self.store, Store::Formula(_)) && self.inventory.tensors.is_empty();
         let Some(info) = self.inventory.tensors.get(name) else {
@@ -435,7 +457,12 @@ impl SimpleBackend for Reader {
 
     fn contains_tensor(&self, name: &str) -> bool {
         let tensors = &self.0.inventory.tensors;
-        let in_blocks = |name| tensors.get(name).is_some_and(|info| self.0.block_of(info).is_some());
+        // Blocks of a file cannot be changed; what is changed comes in numbers.
+        let stays = |name: &str| self.0.patch.as_ref().is_none_or(|patch| !patch.changes(name));
+        let in_blocks = |name: &str| {
+            let info = tensors.get(name);
+            info.is_some_and(|info| self.0.block_of(info).is_some() && (stays(name) || !info.is_quantised()))
+        };
         self.0.inventory.has(name) || name.strip_suffix(BLOCKS).is_some_and(in_blocks)
     }
 }

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod carried;
+mod changes;
 mod command;
 mod corpus;
+mod edit;
 mod fixtures;
 mod formats;
 mod golden;
@@ -14,6 +16,7 @@ mod golden_pipelines;
 mod golden_rng;
 mod golden_schedulers;
 mod golden_tokenizers;
+mod golden_whole;
 mod hostile;
 mod hostile_models;
 mod hub;

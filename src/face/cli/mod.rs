@@ -1,12 +1,16 @@
 //! The command line: one file a command.
 
+mod destination;
+mod drawing;
 mod du;
+mod edit;
 mod generate;
 mod import;
 mod models;
 mod pull;
 mod rm;
 mod show;
+mod sizes;
 mod verify;
 
 use std::ffi::OsString;
@@ -32,6 +36,8 @@ struct Cli {
 enum Command {
     /// Draws pictures from a prompt.
     Generate(Box<generate::Generate>),
+    /// Draws a picture anew: all of it, where a mask allows, or its margins.
+    Edit(Box<edit::Edit>),
     /// Says what a model is and can do, and how we know.
     Show(show::Show),
     /// Lists the models that are here and those that are known.
@@ -51,7 +57,8 @@ enum Command {
 impl Command {
     fn json(&self) -> bool {
         match self {
-            Self::Generate(arguments) => arguments.json,
+            Self::Generate(arguments) => arguments.drawing.json,
+            Self::Edit(arguments) => arguments.drawing.json,
             Self::Show(arguments) => arguments.json,
             Self::Models(arguments) => arguments.json,
             Self::Import(arguments) => arguments.json,
@@ -65,6 +72,7 @@ impl Command {
     fn run(&self) -> Result<()> {
         match self {
             Self::Generate(arguments) => generate::run(arguments),
+            Self::Edit(arguments) => edit::run(arguments),
             Self::Show(arguments) => show::run(arguments),
             Self::Models(arguments) => models::run(arguments),
             Self::Import(arguments) => import::run(arguments),

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::fetching::Fetching;
-use super::generate::listen_for_interrupts;
+use super::drawing::listen_for_interrupts;
 use super::{answer, home, spoken_bytes};
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
