@@ -6,13 +6,19 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its table")]
 #![expect(clippy::disallowed_methods, reason = "numbers to multiply need no seed")]
 
+mod peak;
+
 use std::hint::black_box;
+use std::sync::Mutex;
 
 use candle_core::{Device, Result, Tensor};
 use latentia::kernel::attention::{Heads, attention};
+use latentia::kernel::block::Block;
 use latentia::kernel::matrix::{Engine, Finish, Precision, Weight, Window, conv2d, conv2d_on};
 use latentia::kernel::norm::GroupNorm;
 use latentia::kernel::{group_norm, use_reference};
+use peak::{best, peak};
+use serde_json::{Value, json};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -56,8 +62,31 @@ fn main() -> Result<()> {
         if "group norm".contains(&filter) {
             norm_row()?;
         }
-        Ok(())
-    })
+        Ok::<_, candle_core::Error>(())
+    })?;
+    keep();
+    Ok(())
+}
+
+/// All that was measured, for `LATENTIA_BASELINE`.
+static MEASURED: Mutex<Vec<Value>> = Mutex::new(Vec::new());
+
+/// Remembers one rate in GFLOP/s.
+fn measured(name: &str, with: &str, rate: f64) {
+    let row = json!({ "name": name, "with": with, "gflops": (rate * 10.0).round() / 10.0 });
+    MEASURED.lock().expect("no thread panicked").push(row);
+}
+
+/// Writes what was measured to the file that `LATENTIA_BASELINE` names: the baseline of this device.
+fn keep() {
+    let Some(file) = std::env::var_os("LATENTIA_BASELINE") else { return };
+    let rows = MEASURED.lock().expect("no thread panicked");
+    let peaks: serde_json::Map<String, Value> = Engine::available()
+        .iter()
+        .map(|&engine| (format!("{engine:?}"), json!(peak(engine).round())))
+        .collect();
+    let text = json!({ "threads": 1, "peak_gflops": peaks, "rows": *rows });
+    std::fs::write(file, format!("{text:#}\n")).expect("the baseline is written");
 }
 
 fn row((name, [batch, side, kernel, stride, input, output]): &(&str, [usize; 6])) -> Result<()> {
@@ -69,22 +98,35 @@ fn row((name, [batch, side, kernel, stride, input, output]): &(&str, [usize; 6])
     let flops = 2.0 * (pixels * input * output * kernel * kernel) as f64;
     print!("{name:32}");
     for &engine in Engine::available() {
-        let precision = if engine.takes_bf16() { Precision::Bf16 } else { Precision::Exact };
-        let weight = Weight::new(&filters, None, precision)?;
+        let weight = Weight::new(&filters, None, engine.precision())?;
         let seconds = best(|| black_box(conv2d_on(engine, &x, &weight, window, Finish::Plain)).map(|_| ()))?;
         let rate = flops / seconds / 1e9;
         print!("  {engine:?} {rate:5.0} ({:3.0} %)", 100.0 * rate / peak(engine));
+        measured(name, &format!("{engine:?}"), rate);
     }
     if *kernel == 3 && *stride == 1 {
         let weight = Weight::filters(&filters, None, Precision::Exact, window)?;
         let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
         print!("  as layer {:5.0}", flops / seconds / 1e9);
+        measured(name, "as layer, f32", flops / seconds / 1e9);
+    }
+    let row = input * kernel * kernel;
+    if row.is_multiple_of(32) {
+        // A scale of 1/256 before 32 small integers.
+        let block: Vec<u8> = [0x00, 0x1c].into_iter().chain((0..32).map(|i| i * 7 % 251)).collect();
+        let shape = [*output, *input, *kernel, *kernel];
+        let blocks = (Block::Q8_0, block.repeat(output * row / 32));
+        let weight = Weight::in_blocks(&shape, blocks, None, Engine::fastest(), false)?;
+        let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
+        print!("  Q8_0 {:5.0}", flops / seconds / 1e9);
+        measured(name, "Q8_0", flops / seconds / 1e9);
     }
     use_reference(true);
     let weight = Weight::new(&filters, None, Precision::Exact)?;
     use_reference(false);
     let seconds = best(|| black_box(conv2d(&x, &weight, window, Finish::Plain)).map(|_| ()))?;
     println!("  reference {:4.0}", flops / seconds / 1e9);
+    measured(name, "reference", flops / seconds / 1e9);
     Ok(())
 }
 
@@ -93,10 +135,11 @@ fn attention_row((name, [asking, asked, count, depth]): &(&str, [usize; 4])) -> 
     let (q, k, v) = (tokens(asking)?, tokens(asked)?, tokens(asked)?);
     let flops = 2.0 * 4.0 * (asking * asked * count * depth) as f64;
     print!("{name:32}");
-    for precision in [Precision::Bf16, Precision::Exact] {
+    for precision in [Precision::F16, Precision::Bf16, Precision::Exact] {
         let heads = Heads { count: *count, causal: false, precision };
         let seconds = best(|| black_box(attention(&q, &k, &v, heads)).map(|_| ()))?;
         print!("  {precision:?} {:5.0}, {:.1} ms", flops / seconds / 1e9, seconds * 1e3);
+        measured(name, &format!("{precision:?}"), flops / seconds / 1e9);
     }
     println!();
     Ok(())
@@ -116,128 +159,4 @@ fn norm_row() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The least processor time of several runs, in seconds.
-fn best(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut least = f64::INFINITY;
-    let mut spent = 0.0;
-    for _ in 0..40 {
-        let began = processor_seconds();
-        run()?;
-        let took = processor_seconds() - began;
-        least = least.min(took);
-        spent += took;
-        if spent > 0.25 {
-            break;
-        }
-    }
-    Ok(least)
-}
-
-/// What this thread has computed so far; elsewhere than on Unix, what the clock says.
-#[cfg(unix)]
-#[expect(unsafe_code, reason = "the standard library does not know a thread's time")]
-fn processor_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one `timespec`.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-#[cfg(not(unix))]
-fn processor_seconds() -> f64 {
-    std::time::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
-}
-
-/// GFLOP/s of a loop of the engine's instruction on registers alone.
-fn peak(engine: Engine) -> f64 {
-    const ROUNDS: usize = 50_000;
-    let (instruction, flops): (fn(usize), f64) = match engine {
-        #[cfg(target_arch = "x86_64")]
-        Engine::Amx => (loops::amx, 4.0 * 16.0 * 16.0 * 64.0),
-        #[cfg(target_arch = "x86_64")]
-        Engine::Avx512Bf16 => (loops::avx512_bf16, 24.0 * 64.0),
-        #[cfg(target_arch = "x86_64")]
-        Engine::Avx512 => (loops::avx512, 24.0 * 32.0),
-        #[cfg(target_arch = "x86_64")]
-        Engine::Avx2 | Engine::Portable => (loops::avx2, 12.0 * 16.0),
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => return f64::NAN,
-    };
-    let seconds = best(|| {
-        instruction(ROUNDS);
-        Ok(())
-    });
-    ROUNDS as f64 * flops / seconds.unwrap_or(f64::NAN) / 1e9
-}
-
-#[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, clippy::wildcard_imports, reason = "the processor's own instructions")]
-mod loops {
-    use std::arch::asm;
-    use std::arch::x86_64::*;
-    use std::hint::black_box;
-
-    /// Each round updates as many registers as the engine's kernel holds.
-    macro_rules! rounds {
-        ($name:ident, $feature:literal, $registers:literal, $zero:ident, $step:expr) => {
-            pub(super) fn $name(rounds: usize) {
-                #[target_feature(enable = $feature)]
-                fn inner(rounds: usize) {
-                    let mut held = [$zero(); $registers];
-                    for _ in 0..rounds {
-                        for held in &mut held {
-                            *held = $step(*held);
-                        }
-                    }
-                    black_box(held);
-                }
-                // SAFETY: called for an engine that was found on this processor.
-                unsafe { inner(rounds) }
-            }
-        };
-    }
-    rounds!(avx512, "avx512f", 24, _mm512_setzero_ps, |held| {
-        let one = _mm512_set1_ps(black_box_once());
-        _mm512_fmadd_ps(one, one, held)
-    });
-    rounds!(avx2, "avx2,fma", 12, _mm256_setzero_ps, |held| {
-        let one = _mm256_set1_ps(black_box_once());
-        _mm256_fmadd_ps(one, one, held)
-    });
-    rounds!(avx512_bf16, "avx512f,avx512bf16", 24, _mm512_setzero_ps, |held| {
-        // SAFETY: a register of bits is a register of bf16.
-        let ones = unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(0x3f80_3f80)) };
-        _mm512_dpbf16_ps(held, ones, ones)
-    });
-
-    fn black_box_once() -> f32 {
-        0.999
-    }
-
-    pub(super) fn amx(rounds: usize) {
-        let mut shape = [0u8; 64];
-        shape[0] = 1;
-        for tile in 0..8 {
-            shape[16 + 2 * tile] = 64;
-            shape[48 + tile] = 16;
-        }
-        // SAFETY: the engine was found, so the process may use the tiles; they are released at the end.
-        unsafe {
-            asm!(
-                "ldtilecfg [{shape}]",
-                "2:",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "dec {rounds}",
-                "jnz 2b",
-                "tilerelease",
-                shape = in(reg) shape.as_ptr(),
-                rounds = inout(reg) rounds => _,
-            );
-        }
-    }
 }

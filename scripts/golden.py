@@ -18,9 +18,13 @@ from safetensors.numpy import load_file, save_file
 # Family -> what is copied whole: models and cases.
 WHOLE = {
     "rng": None,
-    "sd15": ["model", "euler", "taesd"],
+    "lora_sdxl": ["kohya.safetensors", "kohya_0.9"],
+    "pix2pix": ["model", "edit"],
+    "sd15": ["model", "euler", "img2img_resize", "inpaint_4ch_strength", "taesd"],
+    "sd15_inpaint": ["model", "euler_9ch_strength"],
     "sd15_lcm": ["model", "lcm_w_embed"],
     "sd21": ["model", "ddim_v", "ddim_v_zero_snr", "single_file"],
+    "sdxl": ["model", "euler_empty_negative", "micro_cond"],
 }
 # Trajectories of these lengths are kept, and of each class at most so many.
 STEPS, MOST = (1, 8), 6
@@ -49,7 +53,12 @@ def main() -> None:
             shutil.copytree(full / family, compact / family)
             continue
         for part in parts:
-            shutil.copytree(full / family / part, compact / family / part)
+            source, target = full / family / part, compact / family / part
+            if source.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target)
+            else:
+                shutil.copytree(source, target)
     schedulers(full / "schedulers", compact / "schedulers")
     texts = json.loads((full / "tokenizers/goldens.json").read_text())
     (compact / "tokenizers").mkdir()

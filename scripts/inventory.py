@@ -5,8 +5,9 @@
 
 Every model is built by its own library from its published sizes, on torch's `meta` device, where tensors have no data;
 sizes are those of `models.md` section 2, else the constructor's own. Text encoders are written a second time under the
-names that the package `gguf` gives them. A line is a name and a shape; `{0..18}` stands for the numbers from 0 to 18.
-A section begins with `==` and says what must be found: the role, the family, a word of the variant.
+names that the package `gguf` gives them, networks under those of their makers (`makers.py`). A line is a name and a
+shape; `{0..18}` stands for the numbers from 0 to 18. A section begins with `==` and says what must be found: the role,
+the family, a word of the variant.
 """
 
 import gzip
@@ -19,6 +20,8 @@ import torch
 import transformers
 from gguf.constants import MODEL_ARCH
 from gguf.tensor_mapping import get_tensor_name_map
+
+from makers import makers
 
 warnings.filterwarnings("ignore")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -44,6 +47,9 @@ FLUX = dict(guidance_embeds=True)
 WAN = dict(num_attention_heads=12, num_layers=30, ffn_dim=8960)
 WAN14 = dict(num_attention_heads=40, num_layers=40, ffn_dim=13824)
 LTX13 = dict(num_layers=48, attention_head_dim=128, cross_attention_dim=4096)
+COSMOS = dict(in_channels=16, out_channels=16, num_attention_heads=16, num_layers=28, mlp_ratio=4.0,
+              adaln_lora_dim=256, max_size=(128, 240, 240), patch_size=(1, 2, 2), rope_scale=(1.0, 4.0, 4.0),
+              concat_padding_mask=True, extra_pos_embed_type=None)
 KL = dict(block_out_channels=[128, 256, 512, 512], layers_per_block=2,
           down_block_types=["DownEncoderBlock2D"] * 4, up_block_types=["UpDecoderBlock2D"] * 4)
 KL16 = dict(KL, latent_channels=16, use_quant_conv=False, use_post_quant_conv=False)
@@ -52,7 +58,7 @@ UNET, SPACETIME = "UNet2DConditionModel", "UNetSpatioTemporalConditionModel"
 DENOISER, VAE, CONTROL, ADAPTER, ENCODER = "denoiser", "vae", "controlnet", "adapter", "text_encoder"
 SD, SDXL = "stable-diffusion", "stable-diffusion-xl"
 
-# Role, family, a word of the variant, class, sizes.
+# Role, family, a word of the variant, class, sizes; then tensors that this model has beside those of the class.
 MODELS = [
     (DENOISER, SD, "1", UNET, SD1),
     (DENOISER, SD, "1 inpaint", UNET, dict(SD1, in_channels=9)),
@@ -82,6 +88,10 @@ MODELS = [
     (DENOISER, "lotus", "", UNET, dict(SD2, in_channels=8, class_embed_type="projection",
                                        projection_class_embeddings_input_dim=4)),
     (DENOISER, "stable-video-diffusion", "1", SPACETIME, dict(num_attention_heads=[5, 10, 20, 20])),
+    (DENOISER, "stable-video-3d", "u", SPACETIME,
+     dict(num_attention_heads=[5, 10, 20, 20], projection_class_embeddings_input_dim=256)),
+    (DENOISER, "stable-video-3d", "p", SPACETIME,
+     dict(num_attention_heads=[5, 10, 20, 20], projection_class_embeddings_input_dim=1280)),
     (DENOISER, "sd3", "3 medium", "SD3Transformer2DModel", SD3),
     (DENOISER, "sd3", "3.5 medium", "SD3Transformer2DModel",
      dict(SD3, **SD35, dual_attention_layers=tuple(range(13)))),
@@ -92,7 +102,12 @@ MODELS = [
     (DENOISER, "flux", "schnell", "FluxTransformer2DModel", {}),
     (DENOISER, "flux", "Fill", "FluxTransformer2DModel", dict(FLUX, in_channels=384, out_channels=64)),
     (DENOISER, "flux", "Depth or Canny", "FluxTransformer2DModel", dict(FLUX, in_channels=128, out_channels=64)),
+    (DENOISER, "flux", "Flex.2", "FluxTransformer2DModel",
+     dict(FLUX, in_channels=196, out_channels=64, num_layers=8)),
+    (DENOISER, "flux", "mini", "FluxTransformer2DModel", dict(FLUX, num_layers=8, num_single_layers=20)),
     (DENOISER, "chroma", "", "ChromaTransformer2DModel", {}),
+    (DENOISER, "chroma", "Radiance", "ChromaTransformer2DModel", {},
+     {"nerf_blocks.0.param_generator.weight": (49152, 3072), "nerf_blocks.0.norm.scale": (64,)}),
     (DENOISER, "longcat", "", "LongCatImageTransformer2DModel", {}),
     (DENOISER, "ovis-image", "", "OvisImageTransformer2DModel", {}),
     (DENOISER, "flux2", "dev", "Flux2Transformer2DModel", {}),
@@ -102,10 +117,16 @@ MODELS = [
     (DENOISER, "flux2", "klein 9B", "Flux2Transformer2DModel",
      dict(num_layers=8, num_single_layers=24, num_attention_heads=32, joint_attention_dim=12288,
           guidance_embeds=False)),
-    (DENOISER, "flux3", "", "Flux3Transformer2DModel", {}),
+    (DENOISER, "flux3", "base", "Flux3Transformer2DModel", {}),
+    (DENOISER, "flux3", "distilled", "Flux3Transformer2DModel", dict(flow_map=True)),
     (DENOISER, "z-image", "6B", "ZImageTransformer2DModel", {}),
+    (DENOISER, "z-image", "Omni", "ZImageTransformer2DModel", dict(siglip_feat_dim=1152)),
+    (DENOISER, "z-image", "pixel", "ZImageTransformer2DModel", {},
+     {"dec_net.cond_embed.weight": (3840, 3840), "dec_net.final_layer.linear.weight": (768, 3840)}),
     (DENOISER, "lumina2", "2B", "Lumina2Transformer2DModel", {}),
     (DENOISER, "qwen-image", "20B", "QwenImageTransformer2DModel", {}),
+    (DENOISER, "qwen-image", "Edit 2511", "QwenImageTransformer2DModel", {}, {"__index_timestep_zero__": ()}),
+    (DENOISER, "qwen-image", "Layered", "QwenImageTransformer2DModel", dict(use_additional_t_cond=True)),
     (DENOISER, "qwen-image-2.1", "", "QwenImage21Transformer2DModel", {}),
     (DENOISER, "krea2", "", "Krea2Transformer2DModel", {}),
     (DENOISER, "ideogram4", "", "Ideogram4Transformer2DModel", {}),
@@ -119,6 +140,7 @@ MODELS = [
     (DENOISER, "pixart", "alpha", "PixArtTransformer2DModel",
      dict(sample_size=128, cross_attention_dim=1152, use_additional_conditions=True)),
     (DENOISER, "sana", "1.6B", "SanaTransformer2DModel", {}),
+    (DENOISER, "sana", "4.8B", "SanaTransformer2DModel", dict(num_layers=60)),
     (DENOISER, "sana", "0.6B", "SanaTransformer2DModel",
      dict(num_layers=28, num_attention_heads=36, attention_head_dim=32, num_cross_attention_heads=16,
           cross_attention_head_dim=72, cross_attention_dim=1152)),
@@ -132,6 +154,10 @@ MODELS = [
     (DENOISER, "wan", "2.1 FLF2V", "WanTransformer3DModel",
      dict(WAN14, in_channels=36, image_dim=1280, added_kv_proj_dim=5120, pos_embed_seq_len=514)),
     (DENOISER, "wan", "2.2 I2V", "WanTransformer3DModel", dict(WAN14, in_channels=36)),
+    (DENOISER, "wan", "Fun control", "WanTransformer3DModel", dict(WAN14, in_channels=48)),
+    (DENOISER, "wan", "camera", "WanTransformer3DModel", dict(WAN14, in_channels=32)),
+    (DENOISER, "wan", "S2V", "WanTransformer3DModel", WAN14,
+     {"casual_audio_encoder.weights": (1, 25, 1, 1), "trainable_cond_mask.weight": (3, 5120)}),
     (DENOISER, "wan", "2.2 TI2V 5B", "WanTransformer3DModel",
      dict(in_channels=48, out_channels=48, num_attention_heads=24, num_layers=30, ffn_dim=14336)),
     (DENOISER, "wan", "VACE", "WanVACETransformer3DModel", {}),
@@ -139,22 +165,28 @@ MODELS = [
     (DENOISER, "ltx", "2B", "LTXVideoTransformer3DModel", {}),
     (DENOISER, "ltx", "13B", "LTXVideoTransformer3DModel", LTX13),
     (DENOISER, "ltx2", "", "LTX2VideoTransformer3DModel", {}),
+    (DENOISER, "ltx2", "2.3", "LTX2VideoTransformer3DModel",
+     dict(gated_attn=True, cross_attn_mod=True, audio_gated_attn=True, audio_cross_attn_mod=True,
+          use_prompt_embeddings=False)),
     (DENOISER, "hunyuan-video", "T2V", "HunyuanVideoTransformer3DModel", {}),
     (DENOISER, "hunyuan-video", "I2V", "HunyuanVideoTransformer3DModel", dict(in_channels=33)),
+    (DENOISER, "hunyuan-video", "SkyReels", "HunyuanVideoTransformer3DModel", dict(in_channels=32)),
     (DENOISER, "hunyuan-video", "1.5", "HunyuanVideo15Transformer3DModel", {}),
+    (DENOISER, "hunyuan-video", "1.5 super-resolution", "HunyuanVideo15Transformer3DModel", dict(in_channels=98)),
     (DENOISER, "cogvideox", "1.0 T2V", "CogVideoXTransformer3DModel", {}),
     (DENOISER, "cogvideox", "1.0 I2V", "CogVideoXTransformer3DModel",
      dict(in_channels=32, num_layers=42, num_attention_heads=48, use_rotary_positional_embeddings=True,
           use_learned_positional_embeddings=True)),
+    (DENOISER, "cogvideox", "1.0 inpaint", "CogVideoXTransformer3DModel", dict(in_channels=48, out_channels=16)),
     (DENOISER, "cogvideox", "1.5 T2V", "CogVideoXTransformer3DModel",
      dict(patch_size_t=2, num_layers=42, num_attention_heads=48, use_rotary_positional_embeddings=True)),
     (DENOISER, "cogvideox", "1.5 I2V", "CogVideoXTransformer3DModel",
      dict(patch_size_t=2, in_channels=32, num_layers=42, num_attention_heads=48, ofs_embed_dim=512,
           use_rotary_positional_embeddings=True)),
-    (DENOISER, "cosmos-predict2", "", "CosmosTransformer3DModel",
-     dict(in_channels=16, num_attention_heads=16, num_layers=28, mlp_ratio=4.0, adaln_lora_dim=256,
-          max_size=(128, 240, 240), patch_size=(1, 2, 2), rope_scale=(1.0, 4.0, 4.0), concat_padding_mask=True,
-          extra_pos_embed_type=None)),
+    (DENOISER, "cosmos-predict2", "T2I 2B", "CosmosTransformer3DModel", COSMOS),
+    (DENOISER, "cosmos-predict2", "T2I 14B", "CosmosTransformer3DModel",
+     dict(COSMOS, num_attention_heads=40, num_layers=36)),
+    (DENOISER, "cosmos-predict2", "V2W", "CosmosTransformer3DModel", dict(COSMOS, in_channels=17)),
     (DENOISER, "kandinsky5", "", "Kandinsky5Transformer3DModel", {}),
     (DENOISER, "mochi", "", "MochiTransformer3DModel", {}),
     (DENOISER, "minimax-h3", "", "MiniMaxH3Transformer3DModel", {}),
@@ -208,6 +240,8 @@ MODELS = [
     ("other", "", "", "AutoencoderKLAllegro", {}),
     ("other", "", "", "AutoencoderKLCosmos", {}),
     (VAE, "tiny-vae", "pictures", "AutoencoderTiny", {}),
+    (VAE, "tiny-vae", "pictures", "AutoencoderTiny", dict(latent_channels=16)),
+    (VAE, "tiny-vae", "pictures", "AutoencoderTiny", dict(latent_channels=32)),
     (CONTROL, "controlnet", "of SD 1", "ControlNetModel", dict(cross_attention_dim=768)),
     (CONTROL, "controlnet", "of SD 2", "ControlNetModel",
      dict(cross_attention_dim=1024, attention_head_dim=[5, 10, 20, 20], use_linear_projection=True)),
@@ -216,6 +250,9 @@ MODELS = [
     (CONTROL, "controlnet", "of SDXL, small", "ControlNetModel",
      dict({key: value for key, value in XL.items() if key not in ("sample_size", "up_block_types")},
           down_block_types=["DownBlock2D"] * 3, transformer_layers_per_block=[1, 1, 1], mid_block_type="UNetMidBlock2D")),
+    (CONTROL, "controlnet", "of SDXL, mid", "ControlNetModel",
+     dict({key: value for key, value in XL.items() if key not in ("sample_size", "up_block_types")},
+          transformer_layers_per_block=[1, 1, 1])),
     (CONTROL, "controlnet", "of SDXL, union", "ControlNetUnionModel",
      {key: value for key, value in XL.items() if key not in ("sample_size", "up_block_types")}),
     (CONTROL, "controlnet", "of Flux, InstantX", "FluxControlNetModel",
@@ -374,11 +411,15 @@ def section(role, family, variant, origin, lines):
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     written = []
-    for role, family, variant, name, sizes in MODELS:
+    for role, family, variant, name, sizes, *more in MODELS:
         with torch.device("meta"):
             model = getattr(diffusers, name)(**sizes)
         found = tensors(model)
-        written.append(section(role, family, variant, name, found.items()))
+        more = more[0] if more else {}
+        written.append(section(role, family, variant, name, (found | more).items()))
+        own = makers(name, variant, sizes, found)
+        if own is not None:
+            written.append(section(role, family, variant, f"{name}, its makers' names", (own | more).items()))
         # Those that were first published under their authors' names, with all their layers.
         if name == UNET and family in (SD, SDXL) and "encoder_hid_proj.weight" not in found:
             names = compvis(found)

@@ -4,7 +4,7 @@
     pip install gguf safetensors numpy && scripts/lattice.py
 
 The tables are part of the format; they are read out of the package `gguf` (MIT, ggml-org/llama.cpp) and written to
-src/weights/block/points.rs, a point in sixteen bits. Golden numbers are what that package decodes blocks of random bytes
+src/kernel/block/points.rs, a point in sixteen bits. Golden numbers are what that package decodes blocks of random bytes
 to, written to tests/fixtures/quantised/lattice.gguf and lattice_golden.safetensors.
 """
 
@@ -45,7 +45,7 @@ def write_tables():
     text = head + "\n\n".join(f"#[rustfmt::skip]\n{table(*entry)}".replace("#[rustfmt::skip]\n///", "///", 1)
                               for entry in TABLES) + "\n"
     text = text.replace("\npub(super)", "\n#[rustfmt::skip]\npub(super)")
-    (ROOT / "src/weights/block/points.rs").write_text(text)
+    (ROOT / "src/kernel/block/points.rs").write_text(text)
 
 
 def blocks(kind, random):

@@ -40,6 +40,26 @@ impl Picture {
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
+
+    /// The numbers that a codec reads.
+    ///
+    /// # Shapes
+    /// `[1, 3, 1, H, W]` in [-1, 1].
+    ///
+    /// # Errors
+    /// What the tensor says.
+    pub fn pixels(&self) -> Result<Tensor> {
+        let numbers = self.rgb.iter().map(|&byte| f32::from(byte) / 255.0 * 2.0 - 1.0).collect();
+        let shape = (1, 1, self.height as usize, self.width as usize, 3);
+        let pixels = Tensor::from_vec::<_, f32>(numbers, shape, &Device::Cpu)?; // [1, 1, H, W, 3]
+        Ok(pixels.permute((0, 4, 1, 2, 3))?.contiguous()?)
+    }
+}
+
+impl From<Picture> for Frames {
+    fn from(picture: Picture) -> Self {
+        Self(vec![picture])
+    }
 }
 
 /// What a job made: pictures of one size.

@@ -19,6 +19,7 @@ const EPS: f64 = 1e-6;
 
 /// Sizes of the autoencoder.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one setting of the config")]
 pub struct KlConfig {
     /// Channels of a picture.
     pub pixels: usize,
@@ -40,6 +41,8 @@ pub struct KlConfig {
     pub scale: f64,
     /// See `scale`.
     pub shift: f64,
+    /// Whether its numbers leave the range of f16.
+    pub upcast: bool,
 }
 
 impl KlConfig {
@@ -79,6 +82,7 @@ impl KlConfig {
             post_quant: config.opt_bool("use_post_quant_conv")?.unwrap_or(true),
             scale,
             shift: config.opt_number("shift_factor", f64::MIN..=f64::MAX)?.unwrap_or(0.0),
+            upcast: config.opt_bool("force_upcast")?.unwrap_or(true),
         })
     }
 
@@ -113,6 +117,7 @@ impl KlConfig {
             post_quant: inventory.has("post_quant_conv.weight"),
             scale: 0.18215,
             shift: 0.0,
+            upcast: true,
         })
     }
 
@@ -164,7 +169,9 @@ impl Codec for AutoencoderKl {
         let deviation = (halves[1].clamp(-30.0, 20.0)? * 0.5)?.exp()?;
         Ok(Posterior {
             mean: leave(&((&halves[0] - self.shift)? * self.scale)?)?,
-            deviation: leave(&(deviation * self.scale.abs())?)?,
+            deviation: Some(leave(&(deviation * self.scale.abs())?)?),
+            scale: self.scale,
+            shift: self.shift,
         })
     }
 

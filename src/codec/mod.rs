@@ -19,11 +19,19 @@ use crate::event::Watch;
 pub struct Posterior {
     /// `[B, C, h, w]`.
     pub mean: Tensor,
-    /// `[B, C, h, w]`, zero where the codec is deterministic.
-    pub deviation: Tensor,
+    /// `[B, C, h, w]`; `None` where the codec is certain.
+    pub deviation: Option<Tensor>,
+    /// Normalised latent = (latent − shift)·scale.
+    scale: f64,
+    shift: f64,
 }
 
 impl Posterior {
+    /// What a codec says that is certain and whose latents are normal as they are.
+    pub fn certain(mean: Tensor) -> Self {
+        Self { mean, deviation: None, scale: 1.0, shift: 0.0 }
+    }
+
     /// One latent of the Gaussian.
     ///
     /// # Shapes
@@ -32,7 +40,18 @@ impl Posterior {
     /// # Errors
     /// If the shapes differ.
     pub fn sample(&self, noise: &Tensor) -> Result<Tensor> {
-        Ok((&self.mean + (&self.deviation * noise)?)?)
+        match &self.deviation {
+            Some(deviation) => Ok((&self.mean + (deviation * noise)?)?),
+            None => Ok(self.mean.clone()),
+        }
+    }
+
+    /// The mean as the codec's own weights count it, for networks that were trained to see that.
+    ///
+    /// # Errors
+    /// What the tensors say.
+    pub fn unscaled(&self) -> Result<Tensor> {
+        Ok(((&self.mean / self.scale)? + self.shift)?)
     }
 }
 

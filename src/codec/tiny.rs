@@ -182,7 +182,7 @@ impl Codec for AutoencoderTiny {
             x = layer.forward(&x)?;
         }
         let mean = leave(&(x * self.scale)?)?;
-        Ok(Posterior { deviation: mean.zeros_like()?, mean })
+        Ok(Posterior { mean, deviation: None, scale: self.scale, shift: 0.0 })
     }
 
     fn decode(&self, latent: &Tensor, watch: &mut Watch<'_>) -> Result<Tensor> {

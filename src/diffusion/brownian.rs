@@ -1,6 +1,9 @@
 //! A Brownian path over σ that gives the same increments in whatever order they are asked for.
 
+use std::sync::Arc;
+
 use candle_core::{Device, Tensor};
+use rayon::prelude::*;
 
 use super::noise::Noise;
 use super::seed_sequence::SeedSequence;
@@ -26,6 +29,8 @@ pub(crate) struct Path {
     high: f64,
     shape: Vec<usize>,
     device: Device,
+    /// Levels that were asked for last and the paths there: steps meet where they end and begin.
+    met: Vec<(f64, Arc<[f64]>)>,
 }
 
 impl Path {
@@ -36,67 +41,90 @@ impl Path {
             Some(seed) => (0..own.len() as u64).map(|i| seed.wrapping_add(i)).collect(),
             None => own.to_vec(),
         };
-        Self { seeds, low, high, shape: x.dims().to_vec(), device: x.device().clone() }
+        Self { seeds, low, high, shape: x.dims().to_vec(), device: x.device().clone(), met: Vec::new() }
     }
 
     /// The increment from one level down to another, scaled to unit variance; a given draw where `noise` plays back.
     ///
     /// # Shapes
     /// → `[B, …]`, as the path.
-    pub(crate) fn between(&self, noise: &mut Noise, from: f64, to: f64) -> Result<Tensor> {
+    pub(crate) fn between(&mut self, noise: &mut Noise, from: f64, to: f64) -> Result<Tensor> {
         if self.seeds.is_empty() {
             return noise.draw(&self.shape, &self.device);
         }
-        let count: usize = self.shape[1..].iter().product();
         let (a, b) = (from.min(to), from.max(to));
         let scale = -1.0 / (b - a).max(f64::MIN_POSITIVE).sqrt();
-        let mut values = Vec::with_capacity(count * self.seeds.len());
-        for &seed in &self.seeds {
-            let (start, end) = (self.value(seed, a, count), self.value(seed, b, count));
-            values.extend(start.iter().zip(&end).map(|(start, end)| ((end - start) * scale) as f32));
-        }
-        Ok(Tensor::from_vec(values, self.shape.as_slice(), &self.device)?)
+        let (start, end) = (self.values(a), self.values(b));
+        let increments = start.iter().zip(&*end).map(|(start, end)| ((end - start) * scale) as f32);
+        let tensor = Tensor::from_iter(increments, &self.device)?.reshape(self.shape.as_slice())?;
+        self.met = vec![(a, start), (b, end)];
+        Ok(tensor)
     }
 
-    /// The path at a level, from zero at the lowest.
+    /// The paths of all images at a level; of the two that were asked for last it is known.
+    fn values(&self, place: f64) -> Arc<[f64]> {
+        if let Some((_, values)) = self.met.iter().find(|(met, _)| met.to_bits() == place.to_bits()) {
+            return Arc::clone(values);
+        }
+        let count = self.shape[1..].iter().product();
+        self.seeds.par_iter().flat_map_iter(|&seed| self.value(seed, place, count)).collect::<Vec<_>>().into()
+    }
+
+    /// The path of one image at a level, from zero at the lowest.
     fn value(&self, seed: u64, place: f64, count: usize) -> Vec<f64> {
-        let (mut start, mut end) = (rounded(self.low), rounded(self.high));
-        let place = rounded(place.clamp(self.low, self.high));
-        let mut low = vec![0.0; count];
+        let (halvings, is_end) = self.halvings(place);
         let length = (self.high - self.low).max(0.0).sqrt();
+        let mut low = vec![0.0; count];
         let mut rise: Vec<f64> = normals(seed, &[], count).into_iter().map(|z| z * length).collect();
-        let mut key = 0;
-        for depth in 0..DEPTH {
-            if place <= start {
-                return low;
-            }
-            if place >= end {
-                break;
-            }
-            let middle = rounded(0.5 * (start + end));
-            let (left, right) = (middle - start, end - middle);
-            let share = left / (end - start);
-            let spread = (left * right / (end - start)).max(0.0).sqrt();
-            let noise = normals(seed, &[key, depth], count);
-            let is_left = place <= middle;
+        let noise: Vec<_> = halvings
+            .par_iter()
+            .enumerate()
+            .map(|(depth, halving)| normals(seed, &[halving.key, depth as u64], count))
+            .collect();
+        for (halving, noise) in halvings.iter().zip(noise) {
             for ((low, rise), z) in low.iter_mut().zip(&mut rise).zip(noise) {
-                let half = share * *rise + spread * z;
-                if is_left {
+                let half = halving.share * *rise + halving.spread * z;
+                if halving.is_left {
                     *rise = half;
                 } else {
                     *low += half;
                     *rise -= half;
                 }
             }
-            key = 2 * key + u64::from(!is_left);
-            if is_left {
-                end = middle;
-            } else {
-                start = middle;
-            }
         }
-        low.iter().zip(&rise).map(|(low, rise)| low + rise).collect()
+        if is_end {
+            low.iter_mut().zip(rise).for_each(|(low, rise)| *low += rise);
+        }
+        low
     }
+
+    /// The way down the tree to a place, and whether it is the end of the last interval, not its start.
+    fn halvings(&self, place: f64) -> (Vec<Halving>, bool) {
+        let (mut start, mut end) = (rounded(self.low), rounded(self.high));
+        let place = rounded(place.clamp(self.low, self.high));
+        let (mut way, mut key) = (Vec::new(), 0);
+        while start < place && place < end && (way.len() as u64) < DEPTH {
+            let middle = rounded(0.5 * (start + end));
+            let (left, right) = (middle - start, end - middle);
+            let is_left = place <= middle;
+            let spread = (left * right / (end - start)).max(0.0).sqrt();
+            way.push(Halving { key, share: left / (end - start), spread, is_left });
+            key = 2 * key + u64::from(!is_left);
+            *(if is_left { &mut end } else { &mut start }) = middle;
+        }
+        (way, start < place)
+    }
+}
+
+/// One step down the tree.
+struct Halving {
+    /// Which interval of its depth.
+    key: u64,
+    /// The share of the rise that the left half has on average, and how far it strays.
+    share: f64,
+    spread: f64,
+    /// Which half the place is in.
+    is_left: bool,
 }
 
 /// To six decimals, as Python rounds.
@@ -122,7 +150,14 @@ mod tests {
     #[test]
     fn increments_add_up_and_have_the_right_variance() {
         let count = 40_000;
-        let path = Path { seeds: vec![7], low: 0.0, high: 1.0, shape: vec![1, count], device: Device::Cpu };
+        let path = Path {
+            seeds: vec![7],
+            low: 0.0,
+            high: 1.0,
+            shape: vec![1, count],
+            device: Device::Cpu,
+            met: Vec::new(),
+        };
         let [a, b, c] = [0.1, 0.35, 0.8].map(|place| path.value(7, place, count));
         let variance = |from: &[f64], to: &[f64]| {
             from.iter().zip(to).map(|(x, y)| (y - x).powi(2)).sum::<f64>() / count as f64
@@ -138,7 +173,14 @@ mod tests {
     fn the_path_is_that_of_torchsde() {
         // torchsde 0.2.6: BrownianInterval(0.03, 14.6, size=(4,), entropy=5, tol=1e-6, pool_size=24, halfway_tree=True)
         // from 1 to 3.
-        let path = Path { seeds: vec![5], low: 0.03, high: 14.6, shape: vec![1, 4], device: Device::Cpu };
+        let mut path = Path {
+            seeds: vec![5],
+            low: 0.03,
+            high: 14.6,
+            shape: vec![1, 4],
+            device: Device::Cpu,
+            met: Vec::new(),
+        };
         let got = path.between(&mut Noise::seeded(0, 1), 3.0, 1.0).unwrap().flatten_all().unwrap();
         for (got, want) in
             got.to_vec1::<f32>().unwrap().into_iter().zip([1.545_667, 1.651_388, -1.123_942, 0.022_413])

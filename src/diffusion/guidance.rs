@@ -49,6 +49,30 @@ impl Guide for Classifier {
     }
 }
 
+/// Guidance by a picture and an instruction, over three conditions: *both*, *picture alone* and *neither*.
+///
+/// # Source
+/// Brooks et al. 2023 (arXiv 2211.09800) eq. 3.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Instructed {
+    /// How far the answer goes from *picture alone* to *both*.
+    pub text: f64,
+    /// How far it goes from *neither* to *picture alone*.
+    pub picture: f64,
+}
+
+impl Guide for Instructed {
+    fn arity(&self) -> usize {
+        3
+    }
+
+    fn fold(&self, answers: &[Tensor], _: &Level) -> Result<Tensor> {
+        let [both, picture, neither] = answers else { return Ok(answers[0].clone()) };
+        let seen = ((picture - neither)? * self.picture)?;
+        Ok(((neither + ((both - picture)? * self.text)?)? + seen)?)
+    }
+}
+
 /// A network asked under several conditions, seen as one.
 ///
 /// The network must have been bound to `arity()` conditions for every image, all images of the first condition first.
@@ -110,6 +134,14 @@ mod tests {
         let got = guide.fold(&[without, with.clone()], &Level::default()).unwrap();
         let (a, b) = (values(&deviation(&got).unwrap()), values(&deviation(&with).unwrap()));
         assert!((a[0] - b[0]).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_picture_and_an_instruction_pull_each_by_its_scale() {
+        let value = |value: f32| Tensor::new(&[[value]], &Device::Cpu).unwrap();
+        let guide = Instructed { text: 2.0, picture: 3.0 };
+        let got = guide.fold(&[value(1.0), value(0.5), value(0.25)], &Level::default()).unwrap();
+        assert_eq!(values(&got), [0.25 + 2.0 * 0.5 + 3.0 * 0.25]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod walk;
 use candle_core::Tensor;
 
 pub use class::Class;
-pub use guidance::{Classifier, Guide, Guided};
+pub use guidance::{Classifier, Guide, Guided, Instructed};
 pub use lens::{Lens, Prediction};
 pub use names::{Name, names};
 pub use noise::Noise;

@@ -173,6 +173,7 @@ pub struct Walk {
     /// Reads the network's answers.
     pub lens: Lens,
     pub(crate) begin: usize,
+    pub(crate) end: usize,
     pub(crate) calls_per_step: usize,
     pub(crate) noising: Option<Arc<[f64]>>,
     /// The network also says a variance, in as many more channels, which the sampler does not use.
@@ -193,6 +194,7 @@ impl Walk {
             init_noise_sigma: 1.0,
             lens,
             begin: 0,
+            end: of,
             calls_per_step: 1,
             noising: None,
             halves: false,
@@ -205,9 +207,9 @@ impl Walk {
         self.levels.iter().map(|level| level.time).collect()
     }
 
-    /// The levels that this walk visits: all, or those that [`Walk::last`] left.
+    /// The levels that this walk visits: all, or those that were left.
     pub fn visited(&self) -> &[Level] {
-        &self.levels[self.begin..]
+        &self.levels[self.begin..self.end]
     }
 
     /// Leaves out all but the last `steps` steps, to begin from a noised picture instead of noise.
@@ -224,7 +226,17 @@ impl Walk {
         Ok(self)
     }
 
-    /// Leaves out what comes before call `call` of the network, as pipelines that cut a list of timesteps do.
+    /// Leaves out the first `steps` steps, as pipelines do that begin from a noised picture: they cut so many from the
+    /// list of calls, of which PNDM has one more than steps.
+    ///
+    /// # Errors
+    /// `invalid_argument` if none would be left.
+    pub fn without_first(self, steps: usize) -> Result<Self> {
+        let call = steps * self.calls_per_step;
+        self.from_call(call)
+    }
+
+    /// Leaves out what comes before call `call` of the network.
     ///
     /// # Errors
     /// `invalid_argument` if there is no such call.
@@ -236,6 +248,29 @@ impl Walk {
             ));
         }
         self.begin = call;
+        Ok(self)
+    }
+
+    /// Only the part of the walk between two times, for networks that share one: from below `above` on, until the time is
+    /// less than `least`.
+    ///
+    /// # Errors
+    /// `invalid_argument` if no call is between them.
+    pub fn between(mut self, above: Option<f64>, least: Option<f64>) -> Result<Self> {
+        if let Some(above) = above {
+            let mut calls = self.levels.iter().filter(|level| level.time < above).count();
+            // A step that calls twice is not torn apart.
+            calls += usize::from(self.calls_per_step == 2 && calls.is_multiple_of(2));
+            self.begin = self.levels.len().saturating_sub(calls);
+        }
+        if let Some(least) = least {
+            self.end = self.levels.iter().filter(|level| level.time >= least).count();
+        }
+        if self.begin >= self.end {
+            return Err(
+                Error::argument("steps", "no step is in this part of the walk").hint("take more steps")
+            );
+        }
         Ok(self)
     }
 

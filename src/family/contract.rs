@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::codec::Codec;
 use crate::diffusion::{Predict, Settings};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 
 use super::Parts;
@@ -74,6 +74,44 @@ impl Task {
         Self::TextToVideo,
         Self::ImageToVideo,
     ];
+
+    /// Its name in requests, recipes and registries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TextToImage => "text_to_image",
+            Self::ImageToImage => "image_to_image",
+            Self::ImageUpscale => "image_upscale",
+            Self::MultiViewImage => "multi_view_image",
+            Self::TextToVideo => "text_to_video",
+            Self::ImageToVideo => "image_to_video",
+        }
+    }
+}
+
+/// What a network sees beside the noisy latent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Beside {
+    /// Nothing: a given picture is where the walk begins, and a mask blends after every step.
+    #[default]
+    Nothing,
+    /// Where it may draw, and the latent of the rest: inpainting models.
+    Masked,
+    /// The latent of the whole picture, unscaled: models that follow instructions.
+    Picture,
+}
+
+/// Which numbers a network hears of the picture's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sizes {
+    /// None.
+    #[default]
+    None,
+    /// Of the training picture, where it was cut, and of the picture wanted.
+    Target,
+    /// Of the training picture, where it was cut, and how beautiful it is.
+    Score,
 }
 
 /// Everything that is known of a checkpoint before it is loaded.
@@ -85,6 +123,8 @@ pub struct Card {
     pub variant: Fact<String>,
     /// What it can be asked for.
     pub tasks: Vec<Task>,
+    /// What the network sees beside the noisy latent.
+    pub beside: Beside,
     /// Channels of a latent.
     pub latent_channels: usize,
     /// Pixels to a latent's side; sizes must be multiples of it.
@@ -101,6 +141,30 @@ pub struct Card {
     pub sampler: Fact<Settings>,
     /// Layers of the text encoder that `clip_skip` may skip.
     pub text_layers: usize,
+    /// How many text encoders read the prompt.
+    pub text_encoders: usize,
+    /// Whether noughts take the place of a negative prompt that is not given.
+    pub silent_negative: bool,
+    /// Which numbers it hears of the picture's size.
+    pub sizes: Sizes,
+    /// How far it goes from a given picture when nothing is said: of all of it, and inside a mask.
+    pub strength: [f64; 2],
+}
+
+impl Card {
+    /// Refuses what the model cannot be asked for.
+    ///
+    /// # Errors
+    /// `unsupported_task`, saying what it can.
+    pub fn must_do(&self, task: Task) -> Result<()> {
+        if self.tasks.contains(&task) {
+            return Ok(());
+        }
+        let can: Vec<_> = self.tasks.iter().map(|task| task.name()).collect();
+        let message = format!("this model ({}) cannot do {}", self.variant.value, task.name());
+        Err(Error { param: Some("task".into()), ..Error::new(Code::UnsupportedTask, message) }
+            .hint(format!("it can do {}", can.join(", "))))
+    }
 }
 
 /// Where a part is opened.
@@ -117,8 +181,12 @@ pub struct Place {
 pub struct Prompt {
     /// The words.
     pub text: String,
+    /// What the second encoder reads, where it reads something else.
+    pub second: Option<String>,
     /// Last layers of the encoder to leave out.
     pub clip_skip: usize,
+    /// Noughts take the place of the words.
+    pub silent: bool,
 }
 
 /// What a denoiser is told, for one row of a batch.
@@ -130,6 +198,10 @@ pub struct Conditioning {
     pub pooled: Option<Tensor>,
     /// The guidance, where the network hears it.
     pub guidance: Option<f64>,
+    /// Sizes and scores that the network hears, where it hears any.
+    pub sizes: Vec<f64>,
+    /// Further channels that the network sees beside the latent, `[1, C, h, w]`.
+    pub beside: Option<Tensor>,
 }
 
 /// Words to conditioning.

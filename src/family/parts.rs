@@ -1,11 +1,12 @@
 //! A model's files as families see them: components by name, whatever the layout on disk.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::contract::{Evidence, Fact};
 use crate::error::{Code, Error, Result};
-use crate::weights::{Config, Embedded, Folder, Single, Weights};
+use crate::weights::{Block, Config, Embedded, Fit, Folder, Lora, Patch, Single, Weights};
 
 /// The components of one model.
 #[derive(Debug, Clone)]
@@ -14,6 +15,10 @@ pub struct Parts {
     /// Files whose parts stand in place of the model's own, or where it has none; the last wins.
     others: Vec<Single>,
     told: Told,
+    /// What encoders and denoisers keep their matrices in, other than the numbers of their files.
+    blocks: Option<Block>,
+    /// Changes to the weights, by component.
+    patches: BTreeMap<&'static str, Patch>,
 }
 
 /// How the files lie.
@@ -31,6 +36,10 @@ enum Layout {
 /// What is known of a model beyond its tensors and configs: the user's word, or a note that came with the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
+    /// Which family it is; only the user says that against the files.
+    pub family: Option<Fact<String>>,
+    /// Which of the family it is; only the user says that against the files.
+    pub variant: Option<Fact<String>>,
     /// What the network's output means: `epsilon`, `v` or `sample`.
     pub prediction: Option<Fact<String>>,
     /// Width and height when none is asked for.
@@ -53,7 +62,7 @@ impl From<Folder> for Parts {
 
 impl Parts {
     fn of(layout: Layout) -> Self {
-        Self { layout, others: Vec::new(), told: Told::default() }
+        Self { layout, others: Vec::new(), told: Told::default(), blocks: None, patches: BTreeMap::new() }
     }
 
     /// Opens a folder or a file, headers and configs only.
@@ -127,6 +136,40 @@ impl Parts {
     /// # Errors
     /// `model_not_downloaded` if the component is not there.
     pub fn weights(&self, component: &str) -> Result<Weights> {
+        let mut weights = self.as_stored(component)?;
+        if let Some(patch) = self.patches.get(component) {
+            weights = weights.patched(patch.clone());
+        }
+        match self.blocks {
+            // An autoencoder weighs little, and every pixel shows what it loses.
+            Some(block) if component != "vae" => weights.quantised(block),
+            _ => Ok(weights),
+        }
+    }
+
+    /// The same model with changes of files like LoRA, one after the other, each in its strength; those that it had are
+    /// gone. What each file changed and what it could not comes with it.
+    ///
+    /// # Errors
+    /// `lora_incompatible` naming the file that does not fit.
+    pub fn changed(&self, loras: &[(Lora, f64)]) -> Result<(Self, Vec<Fit>)> {
+        let components = self.components();
+        let texts_and_network = components.into_iter().filter(|name| *name != "vae");
+        let model =
+            texts_and_network.map(|name| Ok((name, self.as_stored(name)?))).collect::<Result<Vec<_>>>()?;
+        let mut patches: BTreeMap<&'static str, Patch> = BTreeMap::new();
+        let mut fits = Vec::with_capacity(loras.len());
+        for (lora, strength) in loras {
+            let fit = lora.fit(&model)?;
+            for (component, _) in &model {
+                patches.entry(component).or_default().add(component, &fit, *strength);
+            }
+            fits.push(fit);
+        }
+        Ok((Self { patches, ..self.clone() }, fits))
+    }
+
+    fn as_stored(&self, component: &str) -> Result<Weights> {
         // Whole models are named for their encoders and autoencoders too; their denoiser is not meant.
         let others = self.others.iter().rev().filter(|_| component != "unet");
         if let Some(weights) = others.into_iter().find_map(|file| file.component(component)) {
@@ -135,16 +178,32 @@ impl Parts {
         match &self.layout {
             Layout::Folder(folder) => folder.weights(component),
             Layout::Synthetic(_, seed) => Ok(Weights::synthetic(*seed, [])),
-            Layout::Single(file, _) => match component {
-                "unet" => file.unet(),
-                "vae" => file.vae(),
-                "text_encoder" => file.text_encoder(),
-                _ => Err(Error::new(
-                    Code::ModelNotDownloaded,
-                    format!("`{}` has no component `{component}`", file.weights().label()),
-                )),
-            },
+            Layout::Single(file, _) => file.part(component),
         }
+    }
+
+    /// The same, where encoders and denoisers keep their large matrices in blocks of this type.
+    #[must_use]
+    pub fn quantised(self, to: Block) -> Self {
+        Self { blocks: Some(to), ..self }
+    }
+
+    /// Which of the components that decide a picture this model has.
+    pub fn components(&self) -> Vec<&'static str> {
+        const ALL: &[&str] = &["text_encoder", "text_encoder_2", "unet", "vae"];
+        let there = |name: &&&str| match &self.layout {
+            Layout::Folder(folder) | Layout::Synthetic(folder, _) => folder.component(name).is_some(),
+            Layout::Single(file, _) => {
+                file.component(name).is_some()
+                    || self.others.iter().any(|other| other.component(name).is_some())
+            }
+        };
+        ALL.iter().filter(there).copied().collect()
+    }
+
+    /// Whether a single file has a tensor of this name outside its parts.
+    pub fn is_marked(&self, name: &str) -> bool {
+        matches!(&self.layout, Layout::Single(file, _) if file.weights().inventory().has(name))
     }
 
     /// A small file of a component, if it is there.
@@ -178,15 +237,15 @@ impl Parts {
         }
     }
 
-    /// The sha256 of the weights of these components, joined where they are several files.
+    /// The sha256 of the weights of every component, joined where they are several files.
     ///
     /// # Errors
     /// What [`Self::weights`] says.
-    pub fn digests(&self, components: &[&str]) -> Result<Vec<(String, String)>> {
+    pub fn digests(&self) -> Result<Vec<(String, String)>> {
         if let (Layout::Single(file, _), []) = (&self.layout, self.others.as_slice()) {
             return Ok(vec![("model".into(), file.weights().digest().into())]);
         }
-        let digest = |name: &&str| Ok((String::from(*name), self.weights(name)?.digest().to_owned()));
-        components.iter().map(digest).collect()
+        let digest = |name: &str| Ok((name.to_owned(), self.weights(name)?.digest().to_owned()));
+        self.components().into_iter().map(digest).collect()
     }
 }

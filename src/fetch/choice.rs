@@ -10,6 +10,8 @@ use crate::error::{Code, Error, Result};
 
 /// Parts of a pipeline that only judge finished pictures, and that nobody here asks.
 const UNUSED: &[&str] = &["safety_checker"];
+/// What makes a folder a pipeline.
+pub(super) const INDEX: &str = "model_index.json";
 /// A small file, at most.
 const SMALL_BYTES: u64 = 64 << 20;
 /// Precisions by preference, where nobody asks for one: half of the bytes first. "" has none in its name.
@@ -27,13 +29,14 @@ pub(super) struct Choice {
     pub(super) pickles: usize,
 }
 
-/// Chooses by what is asked for: a precision of a pipeline, or a file of a repository of several.
+/// Chooses by what is asked for: a precision of a pipeline, or one file of weights by its name.
 ///
-/// `index` is the repository's `model_index.json`, if it has one.
+/// `index` is the repository's own, if it has one.
 pub(super) fn choose(files: &[Listed], index: Option<&Value>, wish: Option<&str>) -> Result<Choice> {
     let chosen = match index {
-        Some(index) => pipeline(files, index, wish)?,
-        None => single(files, wish)?,
+        // A file that is named is meant, whatever else is there.
+        Some(index) if !wish.is_some_and(is_weights) => pipeline(files, index, wish)?,
+        _ => single(files, wish)?,
     };
     let mut seen = BTreeSet::new();
     for file in &chosen.files {
@@ -142,7 +145,8 @@ fn single(files: &[Listed], wish: Option<&str>) -> Result<Choice> {
         let index = sharded && rest == format!("{file}.index.json");
         other == folder && (index || is_setting(rest) || rest == format!("{stem}.yaml"))
     };
-    let small = |file: &&Listed| file.bytes <= SMALL_BYTES && (beside(&file.path) || is_beside(&file.path));
+    let licence = |path: &str| is_beside(path) && path != INDEX;
+    let small = |file: &&Listed| file.bytes <= SMALL_BYTES && (beside(&file.path) || licence(&file.path));
     chosen.extend(files.iter().filter(small).cloned());
     let variant = (groups.len() > 1).then(|| stem.to_owned());
     Ok(Choice { files: chosen, variant, pickles: pickled.len() })
@@ -306,6 +310,16 @@ mod tests {
         assert!(mixed.contains(&"vae/diffusion_pytorch_model.safetensors".to_owned()));
         let error = chosen(PIPELINE, Some(&index()), Some("int3")).expect_err("none");
         assert!(error.hint.is_some_and(|hint| hint.contains("fp16, fp32, non_ema")));
+    }
+
+    #[test]
+    fn a_file_of_a_pipelines_repository_comes_alone() {
+        let (one, _) =
+            chosen(PIPELINE, Some(&index()), Some("v1-5-pruned.safetensors")).expect("the file at the top");
+        assert_eq!(one, ["LICENSE.md", "v1-5-pruned.safetensors"]);
+        let name = "vae/diffusion_pytorch_model.fp16.safetensors";
+        let (part, _) = chosen(PIPELINE, Some(&index()), Some(name)).expect("a part");
+        assert_eq!(part, ["LICENSE.md", "vae/config.json", name]);
     }
 
     #[test]

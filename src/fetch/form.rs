@@ -1,5 +1,7 @@
 //! What a file is, by its name alone: weights in which precision, a shard or an index of them, settings, a pickle.
 
+use super::choice::INDEX;
+
 /// What the weights of a component are called, before their ending.
 const STEMS: &[&str] = &["diffusion_pytorch_model", "model"];
 /// How small files end that a component may need: settings, words, licences.
@@ -75,7 +77,7 @@ pub(super) fn is_small(file: &str) -> bool {
 
 /// Files at the top that every model takes along: its index, and what its makers allow.
 pub(super) fn is_beside(path: &str) -> bool {
-    path == "model_index.json" || (!path.contains('/') && path.to_ascii_uppercase().starts_with("LICENSE"))
+    path == INDEX || (!path.contains('/') && path.to_ascii_uppercase().starts_with("LICENSE"))
 }
 
 /// Settings and words that lie beside a single file of weights.

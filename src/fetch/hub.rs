@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, Response, StatusCode, Uri};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
@@ -48,6 +49,36 @@ impl Token {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(hidden)")
+    }
+}
+
+/// Certificates that connections are trusted by.
+#[derive(Debug, Clone)]
+pub struct Roots(RootCerts);
+
+impl Default for Roots {
+    /// Mozilla's, which are part of the binary.
+    fn default() -> Self {
+        Self(RootCerts::WebPki)
+    }
+}
+
+impl Roots {
+    /// Those of a PEM file, in place of Mozilla's; `origin` names it if it has none.
+    ///
+    /// # Errors
+    /// `invalid_argument` for what holds no certificate.
+    pub fn read(pem: &[u8], origin: &str) -> Result<Self> {
+        let items: Vec<PemItem<'static>> = parse_pem(pem).collect::<Result<_, _>>().unwrap_or_default();
+        let certificate = |item| match item {
+            PemItem::Certificate(certificate) => Some(certificate),
+            _ => None,
+        };
+        let certificates: Vec<_> = items.into_iter().filter_map(certificate).collect();
+        if certificates.is_empty() {
+            return Err(Error::argument(origin, format!("{origin} names a file without a PEM certificate")));
+        }
+        Ok(Self(certificates.into()))
     }
 }
 
@@ -99,11 +130,11 @@ impl Failure {
 }
 
 impl Hub {
-    /// A hub at this address.
+    /// A hub at this address, as whom we ask it, and by which certificates it is trusted.
     ///
     /// # Errors
     /// `invalid_argument` if it is no address, or if a token would travel in the open.
-    pub fn new(endpoint: &str, token: Option<Token>) -> Result<Self> {
+    pub fn new(endpoint: &str, token: Option<Token>, roots: Roots) -> Result<Self> {
         let endpoint = endpoint.trim().trim_end_matches('/');
         let wrong = |why: &str| Error::argument("HF_ENDPOINT", format!("HF_ENDPOINT {why}"));
         let uri: Uri = endpoint.parse().map_err(|_| wrong("is no address"))?;
@@ -118,6 +149,7 @@ impl Hub {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
+            .tls_config(TlsConfig::builder().root_certs(roots.0).build())
             .user_agent(concat!("latentia/", env!("CARGO_PKG_VERSION")))
             .timeout_resolve(seconds(15))
             .timeout_connect(seconds(15))
@@ -198,10 +230,16 @@ impl Hub {
         }
         let again =
             matches!(error, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed);
-        let message = format!("`{}` cannot be fetched: {}", ask.what, spoken(error));
-        let error = Error::new(Code::DownloadFailed, message)
-            .hint("the same command again goes on where this one ended");
-        Failure { again, ..error.into() }
+        let why = spoken(error);
+        let distrusted = why.contains("certificate");
+        let hint = if distrusted {
+            "where a proxy of your own stands between, SSL_CERT_FILE names the file of its certificate"
+        } else {
+            "the same command again goes on where this one ended"
+        };
+        let message = format!("`{}` cannot be fetched: {why}", ask.what);
+        // Who is not trusted now is not trusted in a second.
+        Failure { again: again && !distrusted, ..Error::new(Code::DownloadFailed, message).hint(hint).into() }
     }
 
     /// Repeats what may pass, with longer and longer waits, until it is done or was tried often enough.
@@ -332,22 +370,31 @@ mod tests {
     fn a_token_is_one_word_and_is_never_shown() {
         let token = Token::new(" hf_secret\n", "HF_TOKEN").expect("a token");
         assert!(!format!("{token:?}").contains("secret"));
-        let hub = Hub::new("https://hub.example/", Some(token.clone())).expect("a hub");
+        let new = |address: &str, token| Hub::new(address, token, Roots::default());
+        let hub = new("https://hub.example/", Some(token.clone())).expect("a hub");
         assert!(!format!("{hub:?}").contains("secret"));
         for wrong in ["", "two words", "line\nline", "\u{fc}"] {
             let error = Token::new(wrong, "HF_TOKEN").expect_err("no token");
             assert!(error.message.starts_with("HF_TOKEN"), "{error}");
         }
-        assert_eq!(
-            Hub::new("http://hub.example", Some(token)).expect_err("open").code,
-            Code::InvalidArgument
-        );
-        assert!(Hub::new("http://hub.example", None).is_ok());
+        assert_eq!(new("http://hub.example", Some(token)).expect_err("open").code, Code::InvalidArgument);
+        assert!(new("http://hub.example", None).is_ok());
         for wrong in
             ["", "hub.example", "ftp://hub.example", "https://me@hub.example", "https://hub.example/?x"]
         {
-            assert_eq!(Hub::new(wrong, None).expect_err("no address").code, Code::InvalidArgument, "{wrong}");
+            assert_eq!(new(wrong, None).expect_err("no address").code, Code::InvalidArgument, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_file_of_roots_has_certificates() {
+        for wrong in
+            ["", "text", "-----BEGIN CERTIFICATE-----\nno\n", "-----BEGIN X-----\nAAAA\n-----END X-----\n"]
+        {
+            let error = Roots::read(wrong.as_bytes(), "SSL_CERT_FILE").expect_err("no roots");
+            assert!(error.message.starts_with("SSL_CERT_FILE"), "{error}");
+        }
+        assert!(matches!(Roots::default().0, RootCerts::WebPki));
     }
 
     #[test]

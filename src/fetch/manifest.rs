@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::choice::INDEX;
 use super::listing::{is_weights, stays_inside};
 use super::staging::{lost, write_whole};
 use super::transfer::sha256;
@@ -83,8 +84,7 @@ impl Manifest {
 
     /// The one file of weights, for a model that is a file and no folder of parts.
     pub fn lone_weights(&self) -> Option<&str> {
-        if self.files.iter().any(|file| file.path == "model_index.json" || file.path.ends_with(".index.json"))
-        {
+        if self.files.iter().any(|file| file.path == INDEX || file.path.ends_with(".index.json")) {
             return None;
         }
         let mut weights = self.files.iter().map(|file| file.path.as_str()).filter(|path| is_weights(path));

@@ -14,7 +14,7 @@ mod pull;
 mod staging;
 mod transfer;
 
-pub use hub::{ENDPOINT, Hub, Token};
+pub use hub::{ENDPOINT, Hub, Roots, Token};
 pub use listing::{Digest, Listed};
 pub use manifest::{Fetched, MANIFEST, Manifest};
 pub use plan::{Pinned, Plan, Wanted, check_repository, plan};

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use super::choice::choose;
+use super::choice::{INDEX, choose};
 use super::hub::{Ask, Failure, Hub};
 use super::listing::{Digest, LISTING_BYTES, Listed, Listing, stays_inside};
 use super::pull::while_listening;
@@ -98,7 +98,7 @@ fn settle(hub: &Hub, wanted: &Wanted) -> Result<Plan> {
         files: Vec::new(),
         pickles: 0,
     };
-    let index = listing.files.iter().find(|file| file.path == "model_index.json");
+    let index = listing.files.iter().find(|file| file.path == INDEX);
     let index = index.map(|file| index_of(hub, &plan, file)).transpose()?;
     let choice = choose(&listing.files, index.as_ref(), variant.as_deref())
         .map_err(|error| error.within(repository))?;
@@ -160,7 +160,9 @@ fn hold(pinned: &[Pinned], files: &mut [Listed]) -> Result<()> {
                 Code::DownloadCorrupt,
                 format!("`{}` on the hub is not the one that was recorded: {what}", pin.path),
             )
-            .hint("its makers have changed it; name another --revision, or pull REPO to take what is there")
+            .hint(
+                "its makers have changed it; --revision main takes what is there now, whatever was recorded",
+            )
         };
         let file = files.iter_mut().find(|file| file.path == pin.path);
         let file = file.ok_or_else(|| other("it is not there"))?;

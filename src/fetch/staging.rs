@@ -157,12 +157,12 @@ pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// The typed error of a file that could not be written or read; no path is given away.
+/// The typed error of a file that could not be read or written; no path is given away.
 pub(super) fn lost(error: &io::Error, name: &str) -> Error {
     let code = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::StoreFull,
         _ => Code::StoreIo,
     };
-    Error::new(code, format!("`{name}` could not be written: {}", error.kind()))
+    Error::new(code, format!("`{name}` could not be read or written: {}", error.kind()))
         .hint("what has arrived stays; the same command again goes on from there")
 }

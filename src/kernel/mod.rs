@@ -7,6 +7,7 @@
 //! reshape that moves nothing.
 
 pub mod attention;
+pub mod block;
 pub mod layer_norm;
 pub mod matrix;
 pub mod norm;
@@ -16,7 +17,7 @@ pub use attention::attention;
 pub use layer_norm::layer_norm;
 pub use norm::group_norm;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use candle_core::{CpuStorage, Layout, Result, Tensor};
 
@@ -29,6 +30,20 @@ static REFERENCE: AtomicBool = AtomicBool::new(false);
 /// switch of the process and not a field that travels with models, since it is for finding faults, not for use.
 pub fn use_reference(yes: bool) {
     REFERENCE.store(yes, Ordering::Relaxed);
+}
+
+/// Multiplications and additions of all products, convolutions and attentions of this process so far.
+static WORK: AtomicU64 = AtomicU64::new(0);
+
+/// Multiplications and additions that this process's products, convolutions and attentions stand for so far, as their
+/// definitions count them: what a bench divides by seconds. A way of computing that needs fewer counts no fewer.
+pub fn work() -> u64 {
+    WORK.load(Ordering::Relaxed)
+}
+
+/// Counts a product of this many multiplications.
+fn count(multiplications: usize) {
+    WORK.fetch_add(2 * multiplications as u64, Ordering::Relaxed);
 }
 
 fn is_reference() -> bool {

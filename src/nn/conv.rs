@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{Activation, precision};
+use super::{Activation, Form, weight};
 use crate::kernel::matrix::{Finish, Weight, Window, conv2d, conv2d_doubled};
 
 /// Two-dimensional convolution plus bias, channels-last.
@@ -31,8 +31,8 @@ impl Conv2d {
         vb: &VarBuilder,
         bias: Option<&Tensor>,
     ) -> Result<Self> {
-        let weight = vb.get((output, input, window.size, window.size), "weight")?;
-        Ok(Self { weight: Weight::filters(&weight, bias, precision(vb), window)?, window })
+        let shape = [output, input, window.size, window.size];
+        Ok(Self { weight: weight(&shape, bias, Form::Filters(window), vb)?, window })
     }
 
     /// # Shapes

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{Activation, precision};
+use super::{Activation, Form, weight};
 use crate::kernel::matrix::{Finish, Precision, Weight, linear};
 
 /// y = x·Wᵀ + b.
@@ -15,19 +15,21 @@ pub struct Linear {
 impl Linear {
     /// Reads `weight` `[O, I]` and `bias` `[O]`.
     pub fn new(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        let weight = vb.get((output, input), "weight")?;
-        Ok(Self { weight: Weight::new(&weight, Some(&vb.get(output, "bias")?), precision(vb))? })
+        Self::of(&[output, input], Some(&vb.get(output, "bias")?), vb)
+    }
+
+    fn of(shape: &[usize], bias: Option<&Tensor>, vb: &VarBuilder) -> Result<Self> {
+        Ok(Self { weight: weight(shape, bias, Form::Matrix, vb)? })
     }
 
     /// Reads `weight` `[O, I]`; the bias is zero.
     pub fn without_bias(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        Ok(Self { weight: Weight::new(&vb.get((output, input), "weight")?, None, precision(vb))? })
+        Self::of(&[output, input], None, vb)
     }
 
     /// Reads `weight` `[O, I, 1, 1]` and `bias` `[O]`: a convolution that sees one pixel.
     pub fn pointwise(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        let weight = vb.get((output, input, 1, 1), "weight")?;
-        Ok(Self { weight: Weight::new(&weight, Some(&vb.get(output, "bias")?), precision(vb))? })
+        Self::of(&[output, input, 1, 1], Some(&vb.get(output, "bias")?), vb)
     }
 
     /// As [`Self::new`], computed in f32 whatever the weights are in: for maps that cost nothing and decide much.
@@ -71,8 +73,8 @@ pub struct Geglu {
 impl Geglu {
     /// Reads `weight` `[2·D, I]` and `bias` `[2·D]`, values before gates.
     pub fn new(input: usize, inner: usize, vb: &VarBuilder) -> Result<Self> {
-        let weight = vb.get((2 * inner, input), "weight")?;
-        Ok(Self { weight: Weight::gated(&weight, Some(&vb.get(2 * inner, "bias")?), precision(vb))? })
+        let bias = vb.get(2 * inner, "bias")?;
+        Ok(Self { weight: weight(&[2 * inner, input], Some(&bias), Form::Gated, vb)? })
     }
 
     /// # Shapes

@@ -23,22 +23,60 @@ pub use sample::{Downsample, Upsample, double};
 pub use crate::kernel::attention::{Heads, attention as attend};
 pub use crate::kernel::matrix::{Activation, Window};
 
-use candle_core::DType;
+use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use crate::kernel::matrix::{Engine, Precision};
+use crate::kernel::block::Block;
+use crate::kernel::matrix::{Engine, Precision, Weight};
 
 /// What a network of this builder computes in: f32 on the CPU, the weights' dtype elsewhere.
 pub fn activation_dtype(vb: &VarBuilder) -> DType {
     if vb.device().is_cpu() { DType::F32 } else { vb.dtype() }
 }
 
-/// Whether this processor multiplies bf16 faster than f32.
-pub fn multiplies_bf16() -> bool {
-    Engine::available().iter().any(|engine| engine.gains_by_bf16())
+/// The type of weights that this processor computes with fastest.
+pub fn fastest_dtype() -> DType {
+    match Engine::fastest() {
+        Precision::Exact => DType::F32,
+        Precision::Bf16 => DType::BF16,
+        Precision::F16 => DType::F16,
+    }
 }
 
-/// What products of this builder's matrices are computed in: bf16 weights on the CPU multiply bf16, others f32.
+/// Reads `weight` of this shape as the kernels want it: in blocks of small integers where it comes so.
+fn weight(shape: &[usize], bias: Option<&Tensor>, form: Form, vb: &VarBuilder) -> Result<Weight> {
+    const BLOCKS: &str = "weight.blocks";
+    let (gated, precision) = (matches!(form, Form::Gated), precision(vb));
+    if vb.device().is_cpu() && vb.contains_tensor(BLOCKS) {
+        let bytes = vb.get_with_hints_dtype(shape, BLOCKS, candle_nn::Init::Const(0.0), DType::U8)?;
+        let mut bytes = bytes.to_vec1::<u8>()?;
+        let Some(block) = bytes.first().and_then(|kind| Block::of(u32::from(*kind))) else {
+            candle_core::bail!("`{}` has blocks of no known type", vb.prefix())
+        };
+        bytes.remove(0);
+        return Weight::in_blocks(shape, (block, bytes), bias, precision, gated);
+    }
+    let weight = vb.get(shape, "weight")?;
+    match form {
+        Form::Matrix => Weight::new(&weight, bias, precision),
+        Form::Gated => Weight::gated(&weight, bias, precision),
+        Form::Filters(window) => Weight::filters(&weight, bias, precision, window),
+    }
+}
+
+/// What a weight is for.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Matrix,
+    Gated,
+    Filters(Window),
+}
+
+/// What products of this builder's matrices are computed in on the CPU: in the type of the weights.
 fn precision(vb: &VarBuilder) -> Precision {
-    if vb.dtype() == DType::BF16 { Precision::Bf16 } else { Precision::Exact }
+    match vb.dtype() {
+        DType::BF16 => Precision::Bf16,
+        DType::F16 => Precision::F16,
+        _ => Precision::Exact,
+    }
 }

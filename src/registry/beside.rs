@@ -16,7 +16,7 @@ use crate::family::known::{Claim, Confidence, Finding};
 use crate::weights::limits;
 
 /// Ends of names of such notes; `.json` last, since it may be anything.
-const NOTES: &[&str] = &["civitai.info", "metadata.json", "cm-info.json", "json"];
+pub(super) const NOTES: &[&str] = &["civitai.info", "metadata.json", "cm-info.json", "json"];
 /// Where the base model stands in them.
 const BASE: &[&str] = &["baseModel", "base_model", "BaseModel", "sd version"];
 /// Where the words stand that call up what was trained.

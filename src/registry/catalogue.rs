@@ -9,7 +9,7 @@ use super::shelf::{Licence, Offer, Terms, offers, terms};
 use super::survey::Survey;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::family::known::{Guidance, Profile, UNCHECKED, denoisers, profile};
+use crate::family::known::{Guidance, Profile, UNCHECKED, profile, row};
 
 /// One model of the catalogue.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ pub struct Listed {
     pub offer: Option<&'static Offer>,
     /// Width and height when none is asked for.
     pub size: Option<[usize; 2]>,
+    /// What sides are multiples of, and what frames but one are, where its files say so themselves.
+    pub rules: (Option<usize>, Option<usize>),
     /// Steps and guidance of its own, where it has them.
     pub defaults: (Option<f64>, Option<f64>),
     /// All that was found, for our own form.
@@ -78,20 +80,18 @@ impl Catalogue {
         let mut catalogue = Self::default();
         for offer in offers() {
             let (family, variant) = offer.family.split_once('/').unwrap_or((&offer.family, ""));
-            let rules = || denoisers().filter(|rule| rule.family == family && !rule.tasks.is_empty());
-            let rule = rules().find(|rule| rule.variant == variant).or_else(|| rules().next());
-            let Some(rule) = rule else { continue };
+            let Some(rule) = row(family, variant) else { continue };
             catalogue.models.push(Listed {
                 id: offer.repository.clone(),
                 aliases: vec![offer.name.clone(), offer.family.clone()],
                 installed: false,
                 runs: rule.runs,
-                // What runs today draws from words; a model that is here says more of itself.
-                tasks: if rule.runs { vec![Task::TextToImage] } else { rule.tasks.to_vec() },
+                tasks: rule.tasks.to_vec(),
                 profile: profile(family, variant),
                 terms: terms(family, variant),
                 offer: Some(offer),
                 size: (rule.size != [0, 0]).then_some(rule.size),
+                rules: (None, None),
                 defaults: (None, None),
                 found: json!({ "family": family, "variant": rule.variant, "note": rule.note }),
             });
@@ -117,12 +117,10 @@ impl Catalogue {
             runs: finding.runs,
             tasks: finding.tasks.clone(),
             profile: finding.profile,
-            terms: finding
-                .family
-                .as_deref()
-                .and_then(|family| terms(family, finding.variant.as_deref().unwrap_or_default())),
+            terms: survey.terms(),
             offer: None,
             size: finding.size,
+            rules: (finding.multiple, finding.every),
             defaults: (number("steps"), number("guidance")),
             found: survey.to_json()?,
         });
@@ -144,8 +142,7 @@ impl Catalogue {
 
     /// Whether a model can be asked for a task; of an unknown model, no.
     pub fn supports(&self, model: &str, task: &str) -> bool {
-        self.get(model)
-            .is_some_and(|listed| listed.tasks.iter().any(|known| task_name(*known) == canonical(task)))
+        self.get(model).is_some_and(|listed| listed.tasks.iter().any(|known| known.name() == canonical(task)))
     }
 
     /// The models that can be asked for a task, sorted.
@@ -170,7 +167,7 @@ impl Catalogue {
         }
         let what = match self.get(model) {
             Some(listed) => {
-                let can: Vec<String> = listed.tasks.iter().map(|task| task_name(*task)).collect();
+                let can: Vec<String> = listed.tasks.iter().map(|task| task.name().to_owned()).collect();
                 format!("it can {}", can.join(", "))
             }
             None => "it is not a known model".into(),
@@ -196,7 +193,7 @@ impl Catalogue {
                 if matches!(task, Task::TextToVideo | Task::ImageToVideo) {
                     spec["maturity"] = "experimental".into();
                 }
-                (task_name(*task), spec)
+                (task.name().to_owned(), spec)
             })
             .collect();
         let models: Map<String, Value> =
@@ -220,11 +217,6 @@ pub fn canonical(task: &str) -> String {
     ALIASES.iter().find(|(alias, _)| *alias == plain).map_or(plain.clone(), |(_, own)| (*own).into())
 }
 
-/// A task's name.
-pub fn task_name(task: Task) -> String {
-    json!(task).as_str().unwrap_or_default().to_owned()
-}
-
 impl Listed {
     /// The class of what its makers allow.
     pub fn licence(&self) -> Licence {
@@ -243,7 +235,7 @@ impl Listed {
                     "params": self.params(*task),
                     "requires": { "backend": backend },
                 });
-                (task_name(*task), spec)
+                (task.name().to_owned(), spec)
             })
             .collect();
         let licence = self.licence();
@@ -301,7 +293,7 @@ impl Listed {
         if !matches!(task, Task::TextToImage | Task::TextToVideo) {
             set("image", json!({ "required": true }));
         }
-        let multiple = self.profile.map_or(8, |profile| profile.multiple);
+        let multiple = self.rules.0.unwrap_or(self.profile.map_or(8, |profile| profile.multiple));
         for (index, side) in ["width", "height"].into_iter().enumerate() {
             let mut spec =
                 json!({ "required": false, "min": multiple, "max": 8192, "multiple_of": multiple });
@@ -329,11 +321,15 @@ impl Listed {
         set("seed", json!({ "required": false, "min": 0 }));
         if let Some(profile) = self.profile.filter(|profile| profile.frames[0] > 0) {
             let [frames, fps] = profile.frames;
-            let rule = format!("{} k + 1", profile.every);
+            let rule = format!("{} k + 1", self.rules.1.unwrap_or(profile.every));
             set("num_frames", json!({ "required": false, "default": frames, "min": 1, "description": rule }));
             set("fps", json!({ "required": false, "default": fps, "min": 1, "max": 120 }));
         }
-        if task == Task::TextToImage {
+        if task == Task::ImageToImage {
+            set("mask", json!({ "required": false }));
+            set("strength", json!({ "required": false, "min": 0.0, "max": 1.0 }));
+        }
+        if matches!(task, Task::TextToImage | Task::ImageToImage) {
             set("output_format", json!({ "required": false, "default": "png", "enum": ["png"] }));
         }
         Value::Object(params)

@@ -4,14 +4,14 @@ use candle_core::DType;
 use serde::Serialize;
 
 use crate::family::known::{Finding, Part, Role};
-use crate::nn::multiplies_bf16;
+use crate::nn::fastest_dtype;
 
 /// Parameters of a network from which on its precision decides the time; smaller ones stay exact.
 const LARGE: u64 = 100_000_000;
 
-/// How the processor keeps weights where nobody says: bf16 for large networks if it multiplies them, else f32.
+/// How the processor keeps weights where nobody says: large networks in what it computes with fastest, others in f32.
 pub fn kept_on_cpu(network_parameters: u64) -> DType {
-    if multiplies_bf16() && network_parameters >= LARGE { DType::BF16 } else { DType::F32 }
+    if network_parameters >= LARGE { fastest_dtype() } else { DType::F32 }
 }
 
 /// Bytes of weights in each phase. The phases follow one another and leave nothing behind, so the largest of them is

@@ -11,7 +11,7 @@ mod scan;
 mod shelf;
 mod survey;
 
-pub use catalogue::{Catalogue, Listed, canonical, task_name};
+pub use catalogue::{Catalogue, Listed, canonical};
 pub use entry::{Entry, check_name};
 pub use memory::{Memory, kept_on_cpu, memory};
 pub use scan::{Layout, Sighting, layout, scan};
@@ -81,13 +81,27 @@ impl Registry {
                     let whole = [INDEX, MANIFEST].iter().any(|file| path.join(file).is_file());
                     return whole.then_some(name);
                 }
-                let endings = FILES.iter().chain([&".json"]);
-                endings.into_iter().find_map(|ending| name.strip_suffix(ending)).map(str::to_owned)
+                let of = |endings: &[&str]| endings.iter().find_map(|ending| name.strip_suffix(ending));
+                let entry = || of(&[".json"]).filter(|name| !self.is_note(name));
+                of(FILES).or_else(entry).map(str::to_owned)
             })
             .collect();
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether a JSON file of this name is a note beside a file of weights, and no entry.
+    fn is_note(&self, name: &str) -> bool {
+        let ends = beside::NOTES.iter().filter_map(|note| note.strip_suffix(".json"));
+        ends.filter_map(|end| name.strip_suffix(end)?.strip_suffix('.')).any(|stem| self.file(stem).is_some())
+    }
+
+    /// The name under which a model is installed: the one that is asked for, or that of what was pulled from the
+    /// repository of this name.
+    fn known_as(&self, model: &str) -> Option<String> {
+        let own = self.names().into_iter().find(|name| name == model);
+        own.or_else(|| pulled::named(&self.models, model))
     }
 
     /// A path as it is, or the place of an installed model.
@@ -115,10 +129,7 @@ impl Registry {
     /// # Errors
     /// `model_not_found`; `model_not_downloaded` with the command that fetches it.
     pub fn installed(&self, model: &str) -> Result<String> {
-        if self.names().iter().any(|name| name == model) {
-            return Ok(model.to_owned());
-        }
-        if let Some(name) = pulled::named(&self.models, model) {
+        if let Some(name) = self.known_as(model) {
             return Ok(name);
         }
         if let Some(error) = pulled::remedy(model) {
@@ -230,6 +241,12 @@ impl Registry {
     /// # Errors
     /// `model_not_found`; `invalid_argument` if files would have to be deleted without `files`.
     pub fn remove(&self, name: &str, files: bool) -> Result<Vec<PathBuf>> {
+        let own = self.known_as(name);
+        if let Some(own) = own.filter(|own| own != name) {
+            let message = format!("no model is called `{name}` here; what was pulled from there is `{own}`");
+            return Err(Error { param: Some("name".into()), ..Error::new(Code::ModelNotFound, message) }
+                .hint(format!("`latentia rm {own}`")));
+        }
         check_name(name)?;
         if !self.names().iter().any(|known| known == name) {
             // What a pull has begun and not ended is no model, but it takes room.
@@ -275,7 +292,8 @@ impl Registry {
     /// # Errors
     /// `weights_corrupt` naming the file that has changed; what is wrong with the files.
     pub fn verify(&self, name: &str, full: bool) -> Result<Value> {
-        if let Some(files) = pulled::verify(&self.models.join(name), full)? {
+        let own = self.known_as(name).unwrap_or_else(|| name.to_owned());
+        if let Some(files) = pulled::verify(&self.models.join(own), full)? {
             return Ok(json!({ "model": name, "files": files, "recorded": false }));
         }
         let place = self.place(name)?;

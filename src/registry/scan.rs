@@ -3,13 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::configs::is_weights;
+use super::INDEX;
+use super::configs::{is_weights, snapshot};
 use super::survey::{Given, Survey, survey};
 use crate::error::Error;
 
 /// How deep folders are followed, and how many things are looked at.
 const DEPTH: usize = 8;
 const MOST: usize = 50_000;
+/// Folders that hold many files and no models.
+const SKIPPED: &[&str] = &["venv", "site-packages", "node_modules", "__pycache__"];
 
 /// Whose folder it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +45,10 @@ impl Layout {
 /// Whose folder this is, by the names in it.
 pub fn layout(path: &Path) -> Layout {
     let has = |name: &str| path.join(name).is_dir();
-    if path.is_file()
-        || path.join("model_index.json").is_file()
-        || path.join("config.json").is_file()
-        || has("snapshots")
-    {
+    if path.is_file() || path.join(INDEX).is_file() {
         Layout::Model
+    } else if has("snapshots") {
+        if snapshot(path).is_none_or(|folder| is_one(&folder)) { Layout::Model } else { Layout::HubCache }
     } else if has("models/checkpoints")
         || has("models/diffusion_models")
         || has("models/unet")
@@ -60,9 +61,30 @@ pub fn layout(path: &Path) -> Layout {
         || children(&path.join("hub")).iter().any(|child| is_hub(child))
     {
         Layout::HubCache
+    } else if is_one(path) {
+        // Last: the web UIs keep settings of their own under this name.
+        Layout::Model
     } else {
         Layout::Folder
     }
+}
+
+/// Whether a folder is one model or one part, and no place for several.
+fn is_one(folder: &Path) -> bool {
+    [INDEX, "config.json"].iter().any(|name| folder.join(name).is_file())
+}
+
+/// Where in a folder of this layout models lie.
+fn roots(path: &Path, layout: Layout) -> Vec<PathBuf> {
+    let below: &[&str] = match layout {
+        Layout::ComfyUi => &["models"],
+        Layout::WebUi => &["models", "embeddings", "extensions"],
+        Layout::HubCache if path.join("snapshots").is_dir() => return snapshot(path).into_iter().collect(),
+        Layout::HubCache if !children(path).iter().any(|child| is_hub(child)) => &["hub"],
+        _ => &[],
+    };
+    let there: Vec<PathBuf> = below.iter().map(|name| path.join(name)).filter(|path| path.is_dir()).collect();
+    if there.is_empty() { vec![path.to_owned()] } else { there }
 }
 
 /// One thing that was found.
@@ -76,12 +98,15 @@ pub struct Sighting {
     pub found: Result<Survey, Error>,
 }
 
-/// Everything below a folder that looks like a model or a part of one, in order of path.
-pub fn scan(root: &Path) -> Vec<Sighting> {
+/// Everything below a folder that looks like a model or a part of one, in order of path; and whether all of the folder
+/// was looked at.
+pub fn scan(path: &Path, layout: Layout) -> (Vec<Sighting>, bool) {
     let mut sightings = Vec::new();
     let mut left = MOST;
-    walk(root, 0, &mut left, &mut sightings);
-    sightings
+    for root in roots(path, layout) {
+        walk(&root, 0, &mut left, &mut sightings);
+    }
+    (sightings, left > 0)
 }
 
 fn walk(folder: &Path, depth: usize, left: &mut usize, sightings: &mut Vec<Sighting>) {
@@ -91,11 +116,20 @@ fn walk(folder: &Path, depth: usize, left: &mut usize, sightings: &mut Vec<Sight
     for path in children(folder) {
         let Some(rest) = left.checked_sub(1) else { return };
         *left = rest;
-        let whole = path.join("model_index.json").is_file() || is_hub(&path);
-        if path.is_dir() && whole {
-            if !is_hub(&path) || path.join("snapshots").is_dir() {
-                sightings.push(sight(path));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let skipped = name.starts_with('.') || SKIPPED.contains(&name.as_ref());
+        if path.is_dir() && skipped {
+            continue;
+        }
+        if path.is_dir() && is_hub(&path) {
+            match snapshot(&path) {
+                // A repository of single files, each of which is a model or a part.
+                Some(folder) if !is_one(&folder) => walk(&folder, depth + 1, left, sightings),
+                _ if path.join("snapshots").is_dir() => sightings.push(sight(path)),
+                _ => {}
             }
+        } else if path.join(INDEX).is_file() {
+            sightings.push(sight(path));
         } else if path.is_dir() {
             // A linked folder could lead back here.
             if path.symlink_metadata().is_ok_and(|data| data.is_dir()) {

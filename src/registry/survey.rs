@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::beside::read_beside;
-use super::configs::{class_of, configs, label, no_model, read_settings, snapshot, weights_of};
+use super::configs::{class_of, config, configs, label, no_model, read_settings, snapshot, weights_of};
 use super::join::{join, take_given};
 use super::memory::memory;
-use super::shelf::{Licence, terms};
+use super::shelf::{Licence, Terms, terms};
 use crate::error::{Code, Result};
 use crate::family::known::{
-    Claim, Confidence, Configs, Finding, Part, Role, UNCHECKED, identify, profile, read_class, read_name,
+    Claim, Confidence, Configs, Finding, Part, Profile, Role, UNCHECKED, identify, profile, read_class,
+    read_name, spoken,
 };
 use crate::family::{Card, Evidence, Fact, Parts, Task, Told, recognise};
 use crate::weights::Weights;
@@ -53,6 +54,9 @@ impl Survey {
         finding.claim(Claim::new("family", card.family, because.clone(), Confidence::Certain));
         finding.claim(Claim::new("variant", card.variant.value.clone(), because, Confidence::Certain));
         take_card(&mut finding, card);
+        if let Some(folder) = parts.configs() {
+            take_defaults(&mut finding, folder.settings(DEFAULTS)?.map(|config| config.value).as_ref());
+        }
         let mut sha256 = Map::new();
         for (component, role) in
             [("text_encoder", Role::TextEncoder), ("unet", Role::Denoiser), ("vae", Role::Vae)]
@@ -89,29 +93,22 @@ impl Survey {
         let mut value = json!(self.finding);
         value["path"] = json!(self.path);
         value["memory"] = json!(memory(&self.finding));
-        let said = self.finding.says("licence").map(|claim| claim.value.clone());
-        let profile = self.finding.profile;
-        // A part has no terms of its own: they are of a model that draws.
-        let terms = profile.and_then(|_| {
-            let variant = self.finding.variant.as_deref().unwrap_or_default();
-            terms(self.finding.family.as_deref()?, variant)
-        });
-        let checked = terms.as_ref().is_some_and(|terms| terms.checked);
+        let terms = self.terms();
+        let said = self.finding.says("licence");
+        let because = match (said, &terms) {
+            (Some(claim), Some(terms)) if terms.licence == Licence::of(&claim.value) => {
+                format!("{} says {}", spoken(&claim.because), claim.value)
+            }
+            (_, Some(terms)) if terms.checked => "compared with the hub".into(),
+            _ => UNCHECKED.into(),
+        };
         value["licence"] = json!({
-            "class": profile.map(|_| terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence)),
+            "class": self.draws().then(|| terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence)),
             "gated": terms.map(|terms| terms.gated),
-            "because": if checked { "compared with the hub" } else { UNCHECKED },
-            "said": said,
+            "because": because,
+            "said": said.map(|claim| &claim.value),
         });
-        if let Some(profile) = profile.filter(|profile| profile.steps > 0) {
-            let because = profile.checked_with().map(|pipeline| format!("default of diffusers' {pipeline}"));
-            value["defaults"] = json!({
-                "steps": profile.steps,
-                "guidance": profile.guidance,
-                "frames": (profile.frames[0] > 0).then_some(profile.frames),
-                "because": because.as_deref().unwrap_or(UNCHECKED),
-            });
-        }
+        value["defaults"] = self.defaults();
         let mut files = Vec::new();
         for file in &self.files {
             let name = super::below(&self.path, file);
@@ -129,6 +126,45 @@ impl Survey {
         Ok(value)
     }
 
+    /// Steps, guidance and frames where nobody asks for any: as the model's own files say, else as its family has them.
+    fn defaults(&self) -> Value {
+        let profile = self.finding.profile.filter(|profile| profile.steps > 0);
+        let own = self.finding.says("steps").filter(|_| self.draws());
+        let number = |fact: &str| self.finding.says(fact)?.value.parse::<f64>().ok();
+        let steps = own.and_then(|claim| claim.value.parse().ok()).or(profile.map(|profile| profile.steps));
+        let Some(steps) = steps else { return Value::Null };
+        let because = match (own, profile.and_then(Profile::checked_with)) {
+            (Some(claim), _) => spoken(&claim.because),
+            (None, Some(pipeline)) => format!("default of diffusers' {pipeline}"),
+            (None, None) => UNCHECKED.to_owned(),
+        };
+        json!({
+            "steps": steps,
+            "guidance": number("guidance").or(profile.map(|profile| profile.guidance)),
+            "frames": profile.map(|profile| profile.frames).filter(|frames| frames[0] > 0),
+            "because": because,
+        })
+    }
+
+    /// Whether it is a model that draws, and no part of one: only those have terms.
+    fn draws(&self) -> bool {
+        self.finding.family.is_some() && matches!(self.finding.role, Role::Denoiser | Role::Checkpoint)
+    }
+
+    /// What its makers allow: what they say in its own files, else what is known of its family.
+    pub(super) fn terms(&self) -> Option<Terms> {
+        let family = self.finding.family.as_deref().filter(|_| self.draws())?;
+        let known = terms(family, self.finding.variant.as_deref().unwrap_or_default());
+        let said = self.finding.says("licence").map(|claim| Licence::of(&claim.value));
+        match said.filter(|licence| *licence != Licence::Unknown) {
+            Some(licence) => {
+                let gated = known.is_some_and(|terms| terms.gated && terms.licence == licence);
+                Some(Terms { family: family.to_owned(), licence, gated, checked: false })
+            }
+            None => known,
+        }
+    }
+
     /// What opening the model must be told: the user's word, and notes that came with a file whose tensors say less.
     pub fn told(&self) -> Told {
         let weighs = |claim: &&Claim| {
@@ -136,11 +172,15 @@ impl Survey {
                 || (self.path.is_file()
                     && matches!(claim.because, Evidence::Config(_) | Evidence::Metadata(_)))
         };
-        let prediction = self.finding.says("prediction").filter(weighs);
-        let size = self.finding.says("size").filter(|claim| matches!(claim.because, Evidence::User(_)));
+        let by_user =
+            |fact: &str| self.finding.says(fact).filter(|claim| matches!(claim.because, Evidence::User(_)));
+        let fact = |claim: &Claim| Fact::new(claim.value.clone(), claim.because.clone());
+        let size = by_user("size").zip(self.finding.size);
         Told {
-            prediction: prediction.map(|claim| Fact::new(claim.value.clone(), claim.because.clone())),
-            size: size.zip(self.finding.size).map(|(claim, size)| Fact::new(size, claim.because.clone())),
+            family: by_user("family").map(fact),
+            variant: by_user("variant").map(fact),
+            prediction: self.finding.says("prediction").filter(weighs).map(fact),
+            size: size.map(|(claim, size)| Fact::new(size, claim.because.clone())),
         }
     }
 }
@@ -165,10 +205,21 @@ fn take_card(finding: &mut Finding, card: &Card) {
     finding.claim(Claim::new("guidance", guidance, card.guidance.because.clone(), Confidence::Likely));
 }
 
+/// Defaults and licence that the makers of a model write beside its index.
+const DEFAULTS: &str = "latentia.json";
+
+fn take_defaults(finding: &mut Finding, defaults: Option<&Value>) {
+    if let Some(licence) = defaults.and_then(|defaults| defaults.get("licence")?.as_str()) {
+        let because = Evidence::Manifest(DEFAULTS.into());
+        finding.claim(Claim::new("licence", licence, because, Confidence::Certain));
+    }
+}
+
 /// Looks at a file, a model's folder or a component's folder.
 ///
 /// # Errors
-/// `file_not_found`, `model_incompatible` if the folder holds no model, and what is wrong with its files.
+/// `file_not_found`, `model_incompatible` if the folder holds no model, `invalid_argument` for a family or variant that the
+/// user says and nobody knows, and what is wrong with its files.
 pub fn survey(path: &Path, given: &Given<'_>) -> Result<Survey> {
     let whole = snapshot(path).filter(|_| path.is_dir()).unwrap_or_else(|| path.to_owned());
     let is_pipeline = whole.join("model_index.json").is_file();
@@ -182,6 +233,7 @@ pub fn survey(path: &Path, given: &Given<'_>) -> Result<Survey> {
         read_beside(&mut finding, &whole);
     }
     claim_facts(&mut finding, given);
+    finding.retell()?;
     finding.settle();
     if let (Some(family), Role::Denoiser | Role::Checkpoint) = (&finding.family, finding.role) {
         finding.profile = profile(family, finding.variant.as_deref().unwrap_or_default());
@@ -218,7 +270,8 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
     let costs_nothing = config.is_some()
         || beside
         || told.sure_prediction().is_some()
-        || (finding.runs && finding.variant.as_deref() == Some("1"));
+        || finding.is_contradicted()
+        || (finding.runs && finding.variant.as_deref().is_some_and(|variant| !variant.starts_with('2')));
     let is_model = matches!(finding.role, Role::Checkpoint | Role::Denoiser) && finding.family.is_some();
     if is_pipeline || (is_model && is_whole && costs_nothing) {
         let open = || {
@@ -240,7 +293,7 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
     finding.runs &= is_whole && finding.unread.is_empty();
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
-        finding.tasks.retain(|task| *task == Task::TextToImage);
+        finding.tasks.retain(|task| matches!(task, Task::TextToImage | Task::ImageToImage));
         finding.abilities.clear();
     }
 }
@@ -317,6 +370,7 @@ fn of_pipeline(folder: &Path) -> Result<(Finding, Vec<PathBuf>)> {
         }
     }
     told_by(&mut finding, &class, &configs);
+    take_defaults(&mut finding, config(&folder.join(DEFAULTS))?.as_ref());
     Ok((finding, files))
 }
 

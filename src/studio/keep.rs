@@ -19,6 +19,14 @@ impl Picture {
         filename: Option<&str>,
         metadata: bool,
     ) -> Result<Artifact> {
+        store.put(bytes, &self.meta(filename, metadata)?)
+    }
+
+    /// What a store is told of this picture; its ref tells what is in `metadata` of it.
+    ///
+    /// # Errors
+    /// `internal` if the recipe has no JSON.
+    pub fn meta(&self, filename: Option<&str>, metadata: bool) -> Result<Meta> {
         let plan = &self.plan;
         let tags = [("kind", "generated_media"), ("modality", "image"), ("task", plan.task.as_str())];
         let mut meta = Meta {
@@ -46,6 +54,6 @@ impl Picture {
             meta.recipe =
                 Some(recipe.map_err(|error| Error::internal("a recipe has no JSON").because(error))?);
         }
-        store.put(bytes, &meta)
+        Ok(meta)
     }
 }

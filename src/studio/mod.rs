@@ -1,24 +1,30 @@
 //! Requests to pictures: the whole public surface of the engine, blocking and without global state.
 
+mod canvas;
+mod edit;
 mod embedded;
 mod keep;
 mod model;
 mod plan;
 mod render;
 mod request;
+mod sizes;
 mod slot;
+mod start;
 
-pub use model::{DeviceClass, Model, Precision, Source};
-pub use plan::{Engine, ModelId, Plan};
-pub use render::{Start, Visitor, encode, render};
-pub use request::Request;
+pub use canvas::Canvas;
+pub use edit::EditPlan;
+pub use model::{DeviceClass, Model, Precision, Source, Worn};
+pub use plan::{Asking, Engine, ModelId, Plan};
+pub use render::{Visitor, encode, render};
+pub use request::{Edit, Given, Margins, Request, Sizes};
 pub use slot::{Lease, Residency, Slot};
+pub use start::{Seen, Start};
 
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 
-use crate::artifact::policy::Policy;
 use crate::artifact::{Frames, Infotext, png};
 use crate::diffusion::Noise;
 use crate::error::{Code, Error, Result};
@@ -26,7 +32,7 @@ use crate::event::Watch;
 use crate::family::known::Role;
 use crate::family::recognise;
 use crate::registry::{Catalogue, Registry, Survey};
-use crate::weights::Weights;
+use crate::weights::{Lora, Weights};
 
 /// Everything that a caller needs: opens models and draws.
 #[derive(Debug, Clone)]
@@ -155,21 +161,40 @@ impl Studio {
             return Err(Error::argument("count", message));
         }
         let mut plan = Plan::settle(request, model.card(), &model.engine().clone(), watch)?;
+        model.wear(&open_loras(&request.loras)?, watch)?;
+        plan.loras = model.worn().to_vec();
+        match (&model.refiner, request.refiner_from) {
+            (Some(_), _) if request.edit.is_some() => {
+                return Err(Error::argument(
+                    "refiner",
+                    "a refiner ends new pictures; edit one with it as the model",
+                ));
+            }
+            (Some(refiner), from) => {
+                plan = plan.refined(request, (refiner.card(), refiner.engine()), from.unwrap_or(0.8))?;
+            }
+            (None, Some(_)) => return Err(Error::argument("refiner_from", "there is no refiner")),
+            (None, None) => {}
+        }
         let given = request.latents.as_deref().map(|file| given_latents(file, &plan, model)).transpose()?;
         plan.latents_sha256 = given.as_ref().map(|(_, digest)| digest.clone());
-        draw(model, &plan, (count, given.map(|(latents, _)| latents)), watch, finished)
+        let edit = request.edit.as_ref();
+        let mask = edit.and_then(|edit| edit.mask.as_ref());
+        let canvas = edit.map(|edit| lay(&edit.image, mask, &plan)).transpose()?;
+        let begin = Begin { count, latents: given.map(|(latents, _)| latents), canvas };
+        draw(model, &plan, begin, watch, finished)
     }
 
     /// Draws a recipe again.
     ///
     /// # Errors
-    /// `model_incompatible` if the weights are not the recipe's; `invalid_argument` if it began from given latents
-    /// and these are not they.
+    /// `model_incompatible` if the weights are not the recipe's; `invalid_argument` if it began from given latents or
+    /// from a picture and these are not they.
     pub fn repeat(
         &self,
         model: &mut Model,
         mut plan: Plan,
-        latents: Option<&Path>,
+        sources: &Sources<'_>,
         watch: &mut Watch<'_>,
         finished: impl FnMut(usize, &Picture) -> Result<()>,
     ) -> Result<()> {
@@ -184,7 +209,8 @@ impl Studio {
                 Error::new(Code::ModelIncompatible, message).hint("name the model of the picture with -m")
             );
         }
-        let given = latents.map(|file| given_latents(file, &plan, model)).transpose()?;
+        same_refiner(&plan, model)?;
+        let given = sources.latents.map(|file| given_latents(file, &plan, model)).transpose()?;
         let digest = given.as_ref().map(|(_, digest)| digest.clone());
         if digest != plan.latents_sha256 {
             let message = if plan.latents_sha256.is_some() {
@@ -194,34 +220,124 @@ impl Studio {
             };
             return Err(Error::argument("latents", message));
         }
+        let edit = plan.edit.as_ref();
+        for (name, wanted, given) in [
+            ("image", edit.map(|edit| &edit.image_sha256), &sources.image),
+            ("mask", edit.and_then(|edit| edit.mask_sha256.as_ref()), &sources.mask),
+        ] {
+            let given = given.as_ref().map(|given| &given.sha256);
+            if wanted != given {
+                let message = match (wanted, given) {
+                    (Some(_), Some(_)) => format!("the picture was made with another {name}"),
+                    (Some(_), None) => format!("the picture was made with an {name}, which is not given"),
+                    _ => format!("the picture was made without an {name}"),
+                };
+                return Err(Error::argument(name, message));
+            }
+        }
+        model.wear(&open_loras(&sources.loras)?, watch)?;
+        // A file may have got another name.
+        let told =
+            |worn: &[Worn]| worn.iter().map(|lora| (lora.sha256.clone(), lora.scale)).collect::<Vec<_>>();
+        if told(model.worn()) != told(&plan.loras) {
+            let said = |worn: &[Worn]| {
+                let names = worn.iter().map(|lora| format!("`{}` at {}", lora.name, lora.scale));
+                let names = names.collect::<Vec<_>>().join(", ");
+                if names.is_empty() { "none".to_owned() } else { names }
+            };
+            let (wanted, given) = (said(&plan.loras), said(model.worn()));
+            let message =
+                format!("the picture was made with other LoRA files ({wanted}) than are given ({given})");
+            return Err(Error::argument("loras", message));
+        }
+        let image = sources.image.as_ref();
+        let canvas = image.map(|image| lay(image, sources.mask.as_ref(), &plan)).transpose()?;
         if (plan.dtype.as_str(), plan.device.as_str()) != (&model.engine().dtype, &model.engine().device) {
             watch
                 .note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
         }
-        draw(model, &plan, (1, given.map(|(latents, _)| latents)), watch, finished)
+        let begin = Begin { count: 1, latents: given.map(|(latents, _)| latents), canvas };
+        draw(model, &plan, begin, watch, finished)
     }
 }
 
-/// One picture after the other, seeds counting up; the prompt is read once.
+/// What a recipe began from, given again to repeat it.
+#[derive(Debug, Clone, Default)]
+pub struct Sources<'a> {
+    /// A file of latents.
+    pub latents: Option<&'a Path>,
+    /// The picture of an edit.
+    pub image: Option<Given>,
+    /// Its mask.
+    pub mask: Option<Given>,
+    /// Files of changes to the weights, with their strengths.
+    pub loras: Vec<(PathBuf, f64)>,
+}
+
+/// Refuses to end a walk with another model than the recipe's.
+fn same_refiner(plan: &Plan, model: &mut Model) -> Result<()> {
+    let own = model.refiner.as_mut().map(|refiner| refiner.digests().cloned()).transpose()?;
+    let message = match (&plan.refiner, own) {
+        (None, None) => return Ok(()),
+        (Some(ends), Some(own)) if ends.model.sha256 == own => return Ok(()),
+        (Some(ends), _) => {
+            format!("the picture was ended by the refiner `{}`, which is not given", ends.model.name)
+        }
+        (None, Some(_)) => "the picture was made without a refiner".to_owned(),
+    };
+    Err(Error::argument("refiner", message))
+}
+
+/// Opens files of changes to the weights.
+fn open_loras(asked: &[(PathBuf, f64)]) -> Result<Vec<(Lora, f64)>> {
+    let named = |error| Error { param: Some("loras".into()), ..error };
+    if asked.len() > request::LORAS {
+        let message = format!("{} LoRA files, at most {} are applied", asked.len(), request::LORAS);
+        return Err(Error::argument("loras", message));
+    }
+    if let Some((_, scale)) = asked.iter().find(|(_, scale)| !(-10.0..=10.0).contains(scale)) {
+        return Err(Error::argument("loras", format!("the strength {scale} is not from -10 to 10")));
+    }
+    asked.iter().map(|(path, scale)| Ok((Lora::open(path).map_err(named)?, *scale))).collect()
+}
+
+/// How many pictures, and what they begin from.
+struct Begin {
+    count: usize,
+    latents: Option<Tensor>,
+    canvas: Option<Canvas>,
+}
+
+fn lay(image: &Given, mask: Option<&Given>, plan: &Plan) -> Result<Canvas> {
+    Canvas::lay(&image.photo, mask.map(|mask| &mask.photo), plan)
+}
+
+/// One picture after the other, seeds counting up; the prompt and a given picture are read once.
 fn draw(
     model: &mut Model,
     plan: &Plan,
-    (count, latents): (usize, Option<Tensor>),
+    begin: Begin,
     watch: &mut Watch<'_>,
     mut finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
+    let Begin { count, latents, canvas } = begin;
     model.begin_digests();
     let told = encode(plan, model, watch)?;
-    let shape = plan.latent(model.card());
+    let seen = canvas.as_ref().map(|canvas| Seen::look(canvas, plan, model, watch)).transpose()?;
     for index in 0..count {
         let mut plan = Plan { seed: plan.seed.wrapping_add(index as u64), ..plan.clone() };
         let residency = if index + 1 < count { Residency::Stay } else { Residency::Phase };
-        let start = match &latents {
-            Some(latents) => Start { latents: latents.clone(), noise: Noise::seeded(plan.seed, shape[0]) },
-            None => plan.start(shape)?,
+        let noise = Noise::seeded(plan.seed, 1);
+        let start = Start::with(&plan, model.card(), seen.as_ref(), noise, latents.clone())?;
+        let drawn = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;
+        let frames = match &canvas {
+            Some(canvas) => canvas.finish(drawn)?,
+            None => drawn,
         };
-        let frames = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;
         plan.model.sha256.clone_from(model.digests()?);
+        if let (Some(ends), Some(refiner)) = (&mut plan.refiner, &mut model.refiner) {
+            ends.model.sha256.clone_from(refiner.digests()?);
+        }
         finished(index, &Picture { frames, plan })?;
     }
     Ok(())
@@ -269,6 +385,22 @@ impl Picture {
         if plan.guidance_rescale > 0.0 {
             extra.push(("CFG rescale".to_owned(), plan.guidance_rescale.to_string()));
         }
+        if !plan.loras.is_empty() {
+            let hash = |lora: &Worn| format!("{}: {}", lora.name, &lora.sha256[..lora.sha256.len().min(12)]);
+            let hashes: Vec<_> = plan.loras.iter().map(hash).collect();
+            extra.push(("Lora hashes".to_owned(), hashes.join(", ")));
+        }
+        if let Some(edit) = &plan.edit {
+            if let Some(strength) = edit.strength {
+                extra.push(("Denoising strength".to_owned(), strength.to_string()));
+            }
+            if let Some(scale) = edit.image_guidance {
+                extra.push(("Image CFG scale".to_owned(), scale.to_string()));
+            }
+            if edit.mask_blur > 0 {
+                extra.push(("Mask blur".to_owned(), edit.mask_blur.to_string()));
+            }
+        }
         extra.push(("Version".to_owned(), format!("latentia {}", plan.version)));
         let (sampler, schedule) = plan.settings()?.spoken();
         let pixels = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
@@ -294,7 +426,7 @@ impl Plan {
     /// # Errors
     /// `file_not_found`, `image_corrupt`; `invalid_argument` if the picture has no recipe.
     pub fn from_picture(picture: &Path) -> Result<Self> {
-        let texts = png::texts(&read_picture(picture)?)?;
+        let texts = png::texts(&request::read_picture(picture)?)?;
         let Some((_, recipe)) = texts.iter().find(|(keyword, _)| keyword == RECIPE) else {
             return Err(Error::argument("from", "the picture has no recipe of latentia")
                 .hint("pictures drawn with --no-metadata, and those of other programs, cannot be repeated"));
@@ -302,12 +434,4 @@ impl Plan {
         serde_json::from_str(recipe)
             .map_err(|error| Error::argument("from", "the picture's recipe is damaged").because(error))
     }
-}
-
-/// The bytes of a picture that the owner names.
-fn read_picture(path: &Path) -> Result<Vec<u8>> {
-    const LIMIT: u64 = 20 << 20;
-    let policy = Policy::new();
-    policy.reference(path)?;
-    policy.read_path("from", path, LIMIT)
 }

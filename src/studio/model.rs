@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use candle_core::{DType, Device};
+use serde::{Deserialize, Serialize};
 
 use super::Slot;
 use super::plan::Engine;
 use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
+use crate::event::Watch;
 use crate::family::{Card, Conditioner, Denoiser, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
+use crate::weights::{Block, Lora};
 
 /// A recognised model, nothing of it loaded yet.
 pub struct Model {
@@ -22,10 +25,38 @@ pub struct Model {
     pub network: Slot<dyn Denoiser>,
     /// What makes pixels of latents.
     pub codec: Slot<dyn Codec>,
+    /// Another model that ends what this one begins.
+    pub refiner: Option<Box<Model>>,
     variant: Arc<dyn Variant>,
     parts: Arc<Parts>,
+    place: Place,
     engine: Engine,
     digests: Digests,
+    worn: Vec<Worn>,
+}
+
+/// A file of changes that a model wears.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Worn {
+    /// The file's name.
+    pub name: String,
+    /// Its sha256.
+    pub sha256: String,
+    /// In which strength.
+    pub scale: f64,
+}
+
+/// The two parts that files of changes may change.
+fn heard(
+    parts: &Arc<Parts>,
+    variant: &Arc<dyn Variant>,
+    at: &Place,
+) -> (Slot<dyn Conditioner>, Slot<dyn Denoiser>) {
+    let part = || (Arc::clone(parts), Arc::clone(variant), at.clone());
+    let (text, network) = (part(), part());
+    let conditioner = Slot::new(move || text.1.conditioner(&text.0, &text.2));
+    (conditioner, Slot::new(move || network.1.denoiser(&network.0, &network.2)))
 }
 
 /// The weights' digests, computed while the network works.
@@ -34,9 +65,6 @@ enum Digests {
     Running(JoinHandle<Result<BTreeMap<String, String>>>),
     Known(BTreeMap<String, String>),
 }
-
-/// Components whose weights decide a picture.
-const COMPONENTS: &[&str] = &["text_encoder", "unet", "vae"];
 
 /// The devices a model can be asked to run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,8 +108,8 @@ impl DeviceClass {
 /// How weights are kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// The fastest that no eye tells from f32: bf16 for large networks on processors that gain by it, else f32; on
-    /// other devices the half precision of the file.
+    /// The fastest that no eye tells from f32: f16 or bf16 for large networks on processors that gain by it, else f32;
+    /// on other devices the half precision of the file.
     #[default]
     Auto,
     /// Four bytes.
@@ -90,6 +118,8 @@ pub enum Precision {
     F16,
     /// Two bytes, the range of f32.
     Bf16,
+    /// Encoders and denoiser in blocks of small integers, decoded as they are multiplied; the rest as in `Auto`.
+    Quantised(Block),
 }
 
 impl Precision {
@@ -98,6 +128,9 @@ impl Precision {
         [(DType::F32, Self::F32), (DType::F16, Self::F16), (DType::BF16, Self::Bf16)]
             .into_iter()
             .find_map(|(dtype, precision)| (dtype.as_str() == name).then_some(precision))
+            .or_else(|| {
+                Block::made().find(|block| block.name().eq_ignore_ascii_case(name)).map(Self::Quantised)
+            })
     }
 
     fn of(self, parts: &Parts, device: DeviceClass) -> Result<DType> {
@@ -105,7 +138,7 @@ impl Precision {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,
             Self::Bf16 => DType::BF16,
-            Self::Auto => {
+            Self::Quantised(_) | Self::Auto => {
                 let network = parts.weights("unet")?;
                 match device {
                     DeviceClass::Cpu => kept_on_cpu(network.inventory().parameters()),
@@ -149,25 +182,94 @@ impl Model {
     /// # Errors
     /// As [`Self::open`].
     pub fn from_parts(parts: Parts, name: &str, device: DeviceClass, precision: Precision) -> Result<Self> {
-        let variant: Arc<dyn Variant> = recognise(&parts)?.into();
         let dtype = precision.of(&parts, device)?;
-        let engine =
-            Engine { model: name.into(), dtype: dtype.as_str().into(), device: device.name().into() };
+        let (parts, kept) = match precision {
+            Precision::Quantised(block) if device == DeviceClass::Cpu => {
+                (parts.quantised(block), block.name().to_ascii_lowercase())
+            }
+            Precision::Quantised(block) => {
+                let message =
+                    format!("{} is multiplied on the CPU alone, not on {}", block.name(), device.name());
+                return Err(Error::argument("quantize", message).hint("take --device cpu, or --dtype f16"));
+            }
+            _ => (parts, dtype.as_str().to_owned()),
+        };
+        let variant: Arc<dyn Variant> = recognise(&parts)?.into();
+        let engine = Engine { model: name.into(), dtype: kept, device: device.name().into() };
         Ok(Self::assemble(Arc::new(parts), variant, &Place { device: device.open()?, dtype }, engine))
     }
 
     fn assemble(parts: Arc<Parts>, variant: Arc<dyn Variant>, at: &Place, engine: Engine) -> Self {
-        let part = || (Arc::clone(&parts), Arc::clone(&variant), at.clone());
-        let (text, network, codec) = (part(), part(), part());
+        let codec = (Arc::clone(&parts), Arc::clone(&variant), at.clone());
+        let (text, network) = heard(&parts, &variant, at);
         Self {
-            text: Slot::new(move || text.1.conditioner(&text.0, &text.2)),
-            network: Slot::new(move || network.1.denoiser(&network.0, &network.2)),
+            text,
+            network,
             codec: Slot::new(move || codec.1.codec(&codec.0, &codec.2)),
+            refiner: None,
             digests: Digests::Unasked,
             variant,
             parts,
+            place: at.clone(),
             engine,
+            worn: Vec::new(),
         }
+    }
+
+    /// Puts on these files of changes, and takes off all others. The model's own weights stay as they are; text encoder
+    /// and network are read again when they are next needed, unless the model wears just these already.
+    ///
+    /// # Errors
+    /// `lora_incompatible` naming the file that does not fit; the model then wears what it wore.
+    pub fn wear(&mut self, loras: &[(Lora, f64)], watch: &mut Watch<'_>) -> Result<()> {
+        let worn: Vec<Worn> = loras
+            .iter()
+            .map(|(lora, scale)| Worn {
+                name: lora.label().into(),
+                sha256: lora.digest().into(),
+                scale: *scale,
+            })
+            .collect();
+        if worn == self.worn {
+            return Ok(());
+        }
+        let (parts, fits) = self.parts.changed(loras)?;
+        for ((lora, _), fit) in loras.iter().zip(&fits) {
+            let name = lora.label();
+            watch.note(match fit.ignored.as_slice() {
+                [] => format!("`{name}` changes {} modules", fit.applied),
+                [first, ..] => format!(
+                    "`{name}` changes {} modules; {} of its names mean nothing here, such as {first}",
+                    fit.applied,
+                    fit.ignored.len()
+                ),
+            });
+        }
+        (self.text, self.network) = heard(&Arc::new(parts), &self.variant, &self.place);
+        self.worn = worn;
+        Ok(())
+    }
+
+    /// The files of changes that it wears.
+    pub fn worn(&self) -> &[Worn] {
+        &self.worn
+    }
+
+    /// The same with a model that ends what this one begins.
+    ///
+    /// # Errors
+    /// `model_incompatible` if their latents differ.
+    pub fn with_refiner(mut self, refiner: Self) -> Result<Self> {
+        let (own, other) = (self.card(), refiner.card());
+        if (own.latent_channels, own.factor) != (other.latent_channels, other.factor) {
+            let message = format!(
+                "latents of `{}` have {} channels, those of the refiner `{}` {}",
+                self.engine.model, own.latent_channels, refiner.engine.model, other.latent_channels
+            );
+            return Err(Error::new(Code::ModelIncompatible, message));
+        }
+        self.refiner = Some(Box::new(refiner));
+        Ok(self)
     }
 
     /// All facts about it.
@@ -184,7 +286,7 @@ impl Model {
     pub fn begin_digests(&mut self) {
         if matches!(self.digests, Digests::Unasked) {
             let parts = Arc::clone(&self.parts);
-            let work = move || Ok(parts.digests(COMPONENTS)?.into_iter().collect());
+            let work = move || Ok(parts.digests()?.into_iter().collect());
             self.digests = Digests::Running(std::thread::spawn(work));
         }
     }

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::canvas::working_size;
+use super::edit::EditPlan;
+use super::model::Worn;
 use super::request::{PROMPT_BYTES, Request, SIDE, STEPS};
-use crate::diffusion::{Class, Options, Settings};
+use super::sizes;
+use crate::diffusion::{Class, Options, Settings, Walk};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
-use crate::family::{Card, Prompt};
+use crate::family::{Card, Prompt, Task};
 
 /// The recipe of one picture. Nothing is optional that decides a pixel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +47,27 @@ pub struct Plan {
     pub seed: u64,
     /// The sha256 of the given start, null where the seed made it.
     pub latents_sha256: Option<String>,
+    /// The files of changes to the weights; absent where there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loras: Vec<Worn>,
+    /// What the second text encoder read; absent where it read the prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_prompt: Option<String>,
+    /// Whether noughts took the place of a negative prompt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent_negative: bool,
+    /// Sizes that the network heard with the prompt and without; absent where it hears none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<[Vec<f64>; 2]>,
+    /// The part of the walk that this model walks, as shares of it; absent where it walks all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<[f64; 2]>,
+    /// What another model did with the latent then; absent where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refiner: Option<Box<Plan>>,
+    /// The picture it began from; absent where it is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<EditPlan>,
     /// The model.
     pub model: ModelId,
     /// How weights were kept in memory.
@@ -51,6 +76,28 @@ pub struct Plan {
     pub device: String,
     /// The engine.
     pub version: String,
+}
+
+/// How often the network is asked a step, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// With the prompt.
+    Once,
+    /// Without and with the prompt, in this order.
+    Guided,
+    /// With prompt and picture, with the picture alone, with neither.
+    Instructed,
+}
+
+impl Asking {
+    /// Which of the conditions have the prompt.
+    pub fn with_prompt(self) -> &'static [bool] {
+        match self {
+            Self::Once => &[true],
+            Self::Guided => &[false, true],
+            Self::Instructed => &[true, false, false],
+        }
+    }
 }
 
 /// Which weights made a picture.
@@ -93,15 +140,10 @@ impl Plan {
     /// `invalid_argument` naming the argument, what was expected and found; `prompt_too_long`.
     pub fn settle(request: &Request, card: &Card, engine: &Engine, watch: &mut Watch<'_>) -> Result<Self> {
         let negative = request.negative.clone().unwrap_or_default();
-        for (name, text) in [("prompt", &request.prompt), ("negative", &negative)] {
-            if text.len() > PROMPT_BYTES {
-                let message = format!("{name} has {} bytes, at most {} are read", text.len(), PROMPT_BYTES);
-                return Err(Error { param: Some(name.into()), ..Error::new(Code::PromptTooLong, message) });
-            }
-        }
-        let [width, height] = request.size.unwrap_or(card.size.value);
-        check_side("width", width, card.factor)?;
-        check_side("height", height, card.factor)?;
+        check_lengths(request)?;
+        let task = if request.edit.is_some() { Task::ImageToImage } else { Task::TextToImage };
+        card.must_do(task)?;
+        let [width, height] = size(request, card)?;
         let steps = request.steps.unwrap_or(card.steps.value);
         within("steps", steps as f64, 1.0, STEPS as f64)?;
         let guidance = request.guidance.unwrap_or(card.guidance.value);
@@ -116,6 +158,9 @@ impl Plan {
             );
             return Err(Error::argument("clip_skip", message));
         }
+        if request.second_prompt.is_some() && card.text_encoders < 2 {
+            return Err(Error::argument("second_prompt", "this model has one text encoder"));
+        }
         if card.hears_guidance && guidance_rescale > 0.0 {
             let message = "this model hears the guidance itself, so there is nothing to rescale";
             return Err(Error::argument("guidance_rescale", message));
@@ -128,12 +173,15 @@ impl Plan {
             };
             watch.note(format!("the negative prompt has no effect: {why}"));
         }
+        // A score is meant for the refiner where there is one.
+        let asked =
+            if request.refiner_from.is_some() { request.sizes.of_base() } else { request.sizes.clone() };
         let settings = match &request.sampler {
             Some(name) => Settings::named(name, &card.sampler.value)?,
             None => card.sampler.value.clone(),
         };
         let plan = Self {
-            task: "text_to_image".into(),
+            task: task.name().into(),
             prompt: request.prompt.clone(),
             negative_prompt: negative,
             width,
@@ -148,12 +196,19 @@ impl Plan {
             clip_skip,
             seed: request.seed.unwrap_or(0),
             latents_sha256: None,
+            loras: Vec::new(),
+            span: None,
+            refiner: None,
+            silent_negative: card.silent_negative && request.negative.is_none(),
+            second_prompt: request.second_prompt.clone(),
+            sizes: sizes::settle(&asked, card, [width, height])?,
+            edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card)).transpose()?,
             model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },
             dtype: engine.dtype.clone(),
             device: engine.device.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
         };
-        settings.walk(plan.steps, &plan.options())?;
+        plan.walk(card)?;
         Ok(plan)
     }
 
@@ -165,30 +220,148 @@ impl Plan {
         Settings::read(None, &self.scheduler)
     }
 
-    /// What the walk is told beyond its steps.
-    pub fn options(&self) -> Options {
-        Options { eta: self.eta, ..Options::default() }
+    /// The plan of a model that ends the walk which this one begins, from the share `from` on.
+    ///
+    /// # Errors
+    /// As [`Self::settle`]; `model_incompatible` if the two have other latents.
+    pub fn refined(mut self, request: &Request, (card, engine): (&Card, &Engine), from: f64) -> Result<Self> {
+        within("refiner_from", from, 0.01, 0.99)?;
+        let settings = card.sampler.value.clone();
+        let sizes = sizes::settle(&request.sizes.of_refiner(), card, [self.width, self.height])?;
+        let ends = Self {
+            sampler: settings.class().to_string(),
+            scheduler: settings.to_json(),
+            eta: None,
+            silent_negative: card.silent_negative && request.negative.is_none(),
+            second_prompt: None,
+            loras: Vec::new(),
+            sizes,
+            span: Some([from, 1.0]),
+            model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },
+            dtype: engine.dtype.clone(),
+            device: engine.device.clone(),
+            edit: None,
+            ..self.clone()
+        };
+        ends.walk(card)?;
+        self.span = Some([0.0, from]);
+        self.refiner = Some(Box::new(ends));
+        Ok(self)
     }
 
-    /// Whether the network is asked with and without the prompt: classifier-free guidance.
-    pub fn asks_twice(&self, card: &Card) -> bool {
-        self.guidance > 1.0 && !card.hears_guidance
+    /// Whether the walk goes on from a latent that another model left.
+    pub fn continues(&self) -> bool {
+        self.span.is_some_and(|[from, _]| from > 0.0)
     }
 
-    /// The prompts in the order of the batch: what not to draw comes first.
-    pub fn prompts(&self, card: &Card) -> Vec<Prompt> {
-        let positive = Prompt { text: self.prompt.clone(), clip_skip: self.clip_skip };
-        if !self.asks_twice(card) {
-            return vec![positive];
+    /// The walk: all of it, a part of it, or of a given picture its last part.
+    ///
+    /// # Errors
+    /// `config_invalid` if the recipe was changed by hand; `invalid_argument` if no step would be left.
+    pub fn walk(&self, card: &Card) -> Result<Walk> {
+        let settings = self.settings()?;
+        let mut options = Options { eta: self.eta, ..Options::default() };
+        if let Some([from, to]) = self.span {
+            let all = self.scheduler["num_train_timesteps"].as_f64().unwrap_or(1000.0);
+            let time = |share: f64| (all - share * all).round_ties_even();
+            let least = (to < 1.0).then(|| time(to));
+            return settings.walk(self.steps, &options)?.between(self.continues().then(|| time(from)), least);
         }
+        let Some(strength) = self.edit.as_ref().and_then(|edit| edit.strength) else {
+            return settings.walk(self.steps, &options);
+        };
+        if card.hears_guidance && matches!(settings.class(), Class::Lcm | Class::Tcd) {
+            // Pipelines of distilled models choose all their steps from the last part of the teacher's.
+            options.strength = Some(strength);
+            return settings.walk(self.steps, &options);
+        }
+        // Where pipelines of diffusers would refuse, since the share of few steps is less than one, one is walked.
+        let walked = ((self.steps as f64 * strength) as usize).max(usize::from(strength > 0.0));
+        if walked == 0 {
+            let message = format!("strength {strength} leaves none of {} steps", self.steps);
+            return Err(
+                Error::argument("strength", message).hint("take more steps, or a strength nearer to 1")
+            );
+        }
+        settings.walk(self.steps, &options)?.without_first(self.steps - walked.min(self.steps))
+    }
+
+    /// Whether nothing of a given picture is left where the walk begins.
+    pub fn begins_from_noise(&self) -> bool {
+        self.edit.as_ref().is_none_or(|edit| match edit.strength {
+            Some(strength) => strength >= 1.0 && edit.keeps_a_part(),
+            None => true,
+        })
+    }
+
+    /// How often the network is asked a step, and for what.
+    pub fn asking(&self, card: &Card) -> Asking {
+        let picture = self.edit.as_ref().and_then(|edit| edit.image_guidance);
+        match picture {
+            _ if self.guidance <= 1.0 || card.hears_guidance => Asking::Once,
+            Some(scale) if scale < 1.0 => Asking::Once,
+            Some(_) => Asking::Instructed,
+            None => Asking::Guided,
+        }
+    }
+
+    /// The prompts in the order of the batch.
+    pub fn prompts(&self, card: &Card) -> Vec<Prompt> {
+        let positive = Prompt {
+            text: self.prompt.clone(),
+            second: self.second_prompt.clone(),
+            clip_skip: self.clip_skip,
+            silent: false,
+        };
         // The negative prompt is never skipped, as in diffusers.
-        vec![Prompt { text: self.negative_prompt.clone(), clip_skip: 0 }, positive]
+        let negative = Prompt {
+            text: self.negative_prompt.clone(),
+            second: None,
+            clip_skip: 0,
+            silent: self.silent_negative,
+        };
+        match self.asking(card) {
+            Asking::Once => vec![positive],
+            Asking::Guided => vec![negative, positive],
+            Asking::Instructed => vec![positive, negative.clone(), negative],
+        }
     }
 
     /// The shape of one latent, `[1, C, h, w]`.
     pub fn latent(&self, card: &Card) -> [usize; 4] {
         [1, card.latent_channels, self.height / card.factor, self.width / card.factor]
     }
+}
+
+/// Width and height that the network draws.
+fn size(request: &Request, card: &Card) -> Result<[usize; 2]> {
+    let own = match &request.edit {
+        // A part that is cut out is drawn at the model's own size.
+        Some(edit) => {
+            let whole = working_size(&edit.image.photo, edit.extend, card.factor)?;
+            if edit.mask_crop.is_some() { card.size.value } else { whole }
+        }
+        None => card.size.value,
+    };
+    let [width, height] = request.size.unwrap_or(own);
+    check_side("width", width, card.factor)?;
+    check_side("height", height, card.factor)?;
+    Ok([width, height])
+}
+
+fn check_lengths(request: &Request) -> Result<()> {
+    let texts = [
+        ("prompt", Some(&request.prompt)),
+        ("negative", request.negative.as_ref()),
+        ("second_prompt", request.second_prompt.as_ref()),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text.filter(|text| text.len() > PROMPT_BYTES) {
+            let message = format!("{name} has {} bytes, at most {} are read", text.len(), PROMPT_BYTES);
+            return Err(Error { param: Some(name.into()), ..Error::new(Code::PromptTooLong, message) });
+        }
+    }
+    Ok(())
 }
 
 fn check_side(name: &str, pixels: usize, factor: usize) -> Result<()> {
@@ -200,7 +373,7 @@ fn check_side(name: &str, pixels: usize, factor: usize) -> Result<()> {
     Err(Error::argument(name, message).hint(format!("try {near}")))
 }
 
-fn within(name: &str, value: f64, low: f64, high: f64) -> Result<()> {
+pub(super) fn within(name: &str, value: f64, low: f64, high: f64) -> Result<()> {
     if (low..=high).contains(&value) {
         return Ok(());
     }

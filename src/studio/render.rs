@@ -2,39 +2,20 @@
 
 use std::time::Instant;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 
 use super::model::Model;
-use super::plan::Plan;
+use super::plan::{Asking, Plan};
 use super::slot::Residency;
+use super::start::Start;
 use crate::artifact::Frames;
-use crate::diffusion::{Classifier, Guided, Noise, Visit, sample_visited};
+use crate::diffusion::{Classifier, Guide, Guided, Instructed, Visit, sample_visited};
 use crate::error::{Code, Error, Result};
 use crate::event::{Event, Stage, Watch};
-use crate::family::Conditioning;
+use crate::family::{Card, Conditioning};
 
 /// Sees every step of the walk.
 pub type Visitor<'a> = &'a mut dyn FnMut(&Visit<'_>) -> Result<Option<Tensor>>;
-
-/// Where a walk begins and what it draws on the way.
-pub struct Start {
-    /// Unit noise, `[1, C, h, w]`.
-    pub latents: Tensor,
-    /// Where fresh noise comes from.
-    pub noise: Noise,
-}
-
-impl Plan {
-    /// The start that the seed makes: torch's first draw, and the generator that goes on from it.
-    ///
-    /// # Errors
-    /// What the tensors say.
-    pub fn start(&self, latent: [usize; 4]) -> Result<Start> {
-        let mut noise = Noise::seeded(self.seed, latent[0]);
-        let latents = noise.draw(&latent, &Device::Cpu)?;
-        Ok(Start { latents, noise })
-    }
-}
 
 /// From a plan to pixels.
 ///
@@ -45,12 +26,17 @@ impl Plan {
 pub fn render(
     plan: &Plan,
     model: &mut Model,
-    (told, start): (&[Conditioning], Start),
+    (told, mut start): (&[Conditioning], Start),
     residency: Residency,
     visitor: Visitor<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Frames> {
-    let latent = denoise(plan, model, (told, start), residency, visitor, watch)?;
+    let mut latent = denoise(plan, model, (told, &mut start), residency, visitor, watch)?;
+    if let (Some(plan), Some(refiner)) = (&plan.refiner, &mut model.refiner) {
+        let told = encode(plan, refiner, watch)?;
+        let mut start = start.after(latent);
+        latent = denoise(plan, refiner, (&told, &mut start), residency, visitor, watch)?;
+    }
     let pixels = stage(Stage::Decode, "decoding", watch, |watch| {
         model.codec.lease(residency)?.decode(&latent, watch)
     })?;
@@ -70,6 +56,12 @@ pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<V
     if hears_guidance {
         told.iter_mut().for_each(|row| row.guidance = Some(plan.guidance));
     }
+    if let Some([with, without]) = &plan.sizes {
+        let asked = plan.asking(model.card()).with_prompt();
+        told.iter_mut().zip(asked).for_each(|(row, asked)| {
+            row.sizes.clone_from(if *asked { with } else { without });
+        });
+    }
     Ok(told)
 }
 
@@ -77,20 +69,31 @@ pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<V
 fn denoise(
     plan: &Plan,
     model: &mut Model,
-    (told, mut start): (&[Conditioning], Start),
+    (told, start): (&[Conditioning], &mut Start),
     residency: Residency,
     visitor: Visitor<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Tensor> {
-    let walk = plan.settings()?.walk(plan.steps, &plan.options())?;
+    let walk = plan.walk(model.card())?;
+    let guide = plan.guide(model.card());
     let network = stage(Stage::Load, "opening the network", watch, |_| model.network.lease(residency))?;
-    let latent = stage(Stage::Denoise, "denoising", watch, |watch| {
-        let scale = if told.len() > 1 { plan.guidance } else { 1.0 };
-        let guide = Classifier { scale, rescale: plan.guidance_rescale };
-        let mut guided = Guided::new(network.bind(told)?, Box::new(guide));
-        let x = walk.start(&start.latents)?;
-        sample_visited(&mut guided, x, &walk, &mut start.noise, visitor, watch)
+    let walked = stage(Stage::Denoise, "denoising", watch, |watch| {
+        let mut told = told.to_vec();
+        told.iter_mut().zip(&start.beside).for_each(|(row, beside)| row.beside = Some(beside.clone()));
+        let mut guided = Guided::new(network.bind(&told)?, guide);
+        let x = start.latent(plan, &walk)?;
+        let mut noise = start.noise.clone();
+        let start = &*start;
+        let mut kept = |visit: &Visit<'_>| {
+            let kept = start.kept(visit.x, &walk, visit.step)?;
+            let shown = Visit { x: kept.as_ref().unwrap_or(visit.x), ..*visit };
+            Ok(visitor(&shown)?.or(kept))
+        };
+        let latent = sample_visited(&mut guided, x, &walk, &mut noise, &mut kept, watch)?;
+        Ok((latent, noise))
     })?;
+    let (latent, noise) = walked;
+    start.noise = noise;
     if !finite(&latent)? {
         let message = "denoising gave numbers that are not finite";
         return Err(Error::new(Code::NonFiniteOutput, message).hint(
@@ -100,6 +103,18 @@ fn denoise(
     Ok(latent)
 }
 
+impl Plan {
+    /// How the answers to what the network is asked become one.
+    fn guide(&self, card: &Card) -> Box<dyn Guide> {
+        let picture = self.edit.as_ref().and_then(|edit| edit.image_guidance).unwrap_or(1.0);
+        match self.asking(card) {
+            Asking::Once => Box::new(Classifier { scale: 1.0, rescale: 0.0 }),
+            Asking::Guided => Box::new(Classifier { scale: self.guidance, rescale: self.guidance_rescale }),
+            Asking::Instructed => Box::new(Instructed { text: self.guidance, picture }),
+        }
+    }
+}
+
 /// Whether every number is one.
 fn finite(x: &Tensor) -> Result<bool> {
     // A sum of squares is finite only if every term is.
@@ -107,7 +122,7 @@ fn finite(x: &Tensor) -> Result<bool> {
 }
 
 /// Runs one stage between its two events.
-fn stage<T>(
+pub(super) fn stage<T>(
     stage: Stage,
     what: &str,
     watch: &mut Watch<'_>,

@@ -30,6 +30,8 @@ pub struct ClipConfig {
     pub eps: f64,
     /// The id that ends a prompt; `None` takes the largest id, as old configs (2) meant it.
     pub end: Option<u32>,
+    /// Width of the space that prompts share with pictures, where the whole prompt is mapped into it.
+    pub projection: Option<usize>,
 }
 
 impl ClipConfig {
@@ -51,11 +53,21 @@ impl ClipConfig {
             activation,
             eps: config.opt_number("layer_norm_eps", f64::MIN..=f64::MAX)?.unwrap_or(1e-5),
             end: config.opt_usize("eos_token_id", 0..=1 << 22)?.filter(|&id| id != 2).map(|id| id as u32),
+            projection: None,
         };
         if !this.width.is_multiple_of(this.heads) {
             return Err(config.invalid("num_attention_heads", "a divisor of hidden_size"));
         }
         Ok(this)
+    }
+
+    /// Reads the config of a network with a projection of the whole prompt.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn with_projection(config: &Config) -> error::Result<Self> {
+        let projection = Some(config.usize("projection_dim", 1..=1 << 14)?);
+        Ok(Self { projection, ..Self::read(config)? })
     }
 }
 
@@ -93,6 +105,10 @@ impl ClipConfig {
             activation: if width == 768 { Activation::QuickGelu } else { Activation::Gelu },
             eps: 1e-5,
             end: None,
+            projection: inventory
+                .shape("text_projection.weight")
+                .map(|shape| shape[0])
+                .or_else(|| inventory.shape("text_projection")?.get(1).copied()),
         })
     }
 }
@@ -103,6 +119,7 @@ pub struct ClipText {
     positions: Tensor, // [P, D]
     layers: Vec<Layer>,
     norm: LayerNorm,
+    projection: Option<Tensor>, // [D, P]
     config: ClipConfig,
     dtype: DType,
 }
@@ -111,6 +128,15 @@ impl ClipText {
     /// Reads transformers' names below `text_model`, or without it, as transformers 5 writes them.
     pub fn new(config: &ClipConfig, vb: &VarBuilder) -> Result<Self> {
         let bare = vb.contains_tensor("embeddings.token_embedding.weight");
+        let projection = config.projection.map(|width| {
+            // OpenCLIP keeps the matrix as it multiplies from the right, transformers turned over.
+            if vb.contains_tensor("text_projection") {
+                return vb.get((config.width, width), "text_projection");
+            }
+            vb.get((width, config.width), "text_projection.weight")?.t()
+        });
+        let projection = projection.transpose()?.map(|matrix| matrix.to_dtype(activation_dtype(vb)));
+        let projection = projection.transpose()?;
         let vb = if bare { vb.clone() } else { vb.pp("text_model") };
         let embeddings = vb.pp("embeddings");
         let layer = |i: usize| Layer::new(config, &vb.pp(format!("encoder.layers.{i}")));
@@ -121,6 +147,7 @@ impl ClipText {
                 .to_dtype(activation_dtype(&vb))?,
             layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
             norm: LayerNorm::new(config.width, config.eps, &vb.pp("final_layer_norm"))?,
+            projection,
             config: config.clone(),
             dtype: activation_dtype(&vb),
         })
@@ -159,7 +186,11 @@ impl TextEncoder for ClipText {
             .enumerate()
             .map(|(row, tokens)| last.i((row, self.position_of_end(tokens))))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Features { hidden, last, pooled: Tensor::stack(&pooled, 0)? })
+        let mut pooled = Tensor::stack(&pooled, 0)?;
+        if let Some(projection) = &self.projection {
+            pooled = pooled.matmul(projection)?;
+        }
+        Ok(Features { hidden, last, pooled })
     }
 }
 

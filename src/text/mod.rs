@@ -15,7 +15,7 @@ pub struct Features {
     pub hidden: Vec<Tensor>,
     /// The last layer after the final norm, `[B, L, D]`.
     pub last: Tensor,
-    /// The state of the token that stands for the whole prompt, `[B, D]`.
+    /// The state of the token that stands for the whole prompt, `[B, D]`, projected where the network does that.
     pub pooled: Tensor,
 }
 

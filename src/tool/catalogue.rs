@@ -8,7 +8,7 @@ use super::{About, Answer, Desk, Gives, Tool};
 use crate::error::{Error, Result};
 use crate::event::Watch;
 use crate::family::Task;
-use crate::registry::{Listed, canonical, task_name};
+use crate::registry::{Listed, canonical};
 
 /// Lists adapters.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -31,23 +31,29 @@ impl Tool for ListAdapters {
     fn run(self, desk: &Desk, _: &mut Watch<'_>) -> Result<Answer> {
         let task = self.task.as_deref().map(known_task).transpose()?;
         let adapters = desk.studio().adapters();
+        let catalogue = desk.catalogue()?;
+        let fitting = |family: &Option<String>| -> Vec<String> {
+            let fits = |listed: &&Listed| {
+                listed.installed && listed.runs && listed.found["family"].as_str() == family.as_deref()
+            };
+            catalogue.models().iter().filter(fits).map(|listed| listed.id.clone()).collect()
+        };
         let rows: Vec<Value> = adapters
             .into_iter()
             .map(|(name, family)| {
                 json!({
                     "id": name,
                     "repo_id": Value::Null,
-                    "base_models": family.into_iter().collect::<Vec<_>>(),
-                    "compatible_models": [],
-                    "compatible_tasks": [],
+                    "base_models": family.iter().collect::<Vec<_>>(),
+                    "compatible_models": fitting(&family),
+                    "compatible_tasks": ["text_to_image", "image_to_image"],
                     "suggested_target_roles": [],
                     "raw": {},
                 })
             })
-            // No model here takes adapters yet, so none is for a task.
-            .filter(|_| task.is_none())
+            .filter(|_| task.is_none_or(|task| matches!(task, Task::TextToImage | Task::ImageToImage)))
             .collect();
-        let said = format!("{} adapters are here; no model here takes them yet", rows.len());
+        let said = format!("{} adapters are here", rows.len());
         Ok(Answer::facts(Value::Array(rows), said))
     }
 }
@@ -85,7 +91,7 @@ impl Tool for ListModels {
                 let tasks = listed
                     .tasks
                     .iter()
-                    .map(|task| (task_name(*task), json!({ "params": brief(&listed.params(*task)) })));
+                    .map(|task| (task.name().to_owned(), json!({ "params": brief(&listed.params(*task)) })));
                 json!({
                     "id": listed.id,
                     "default": default.as_deref() == Some(&listed.id),
@@ -116,8 +122,8 @@ fn brief(params: &Value) -> Value {
 /// A task by one of its names.
 fn known_task(text: &str) -> Result<Task> {
     let name = canonical(text);
-    Task::ALL.iter().copied().find(|task| task_name(*task) == name).ok_or_else(|| {
-        let names: Vec<String> = Task::ALL.iter().map(|task| task_name(*task)).collect();
+    Task::ALL.iter().copied().find(|task| task.name() == name).ok_or_else(|| {
+        let names: Vec<String> = Task::ALL.iter().map(|task| task.name().to_owned()).collect();
         Error::argument("task", "there is no such task").hint(format!("tasks: {}", names.join(", ")))
     })
 }

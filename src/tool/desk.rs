@@ -9,7 +9,7 @@ use crate::artifact::policy::Policy;
 use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::family::Task;
-use crate::registry::{Catalogue, Listed, Registry, canonical, offer, task_name};
+use crate::registry::{Catalogue, Listed, Registry, canonical, offer};
 use crate::studio::{DeviceClass, Model, Precision, Studio};
 
 /// What the owner of the machine allows.
@@ -184,9 +184,9 @@ impl Desk {
     /// `unsupported_task`, with what the model and the others here can do; as [`Self::listed`].
     pub fn require(&self, model: Option<&str>, said: Option<&str>, task: Task) -> Result<()> {
         let listed = self.listed(model)?;
-        let own = task_name(task);
+        let own = task.name().to_owned();
         let wanted = said.map_or_else(|| own.clone(), canonical);
-        let can: Vec<String> = listed.tasks.iter().map(|task| task_name(*task)).collect();
+        let can: Vec<String> = listed.tasks.iter().map(|task| task.name().to_owned()).collect();
         if listed.runs && can.contains(&wanted) {
             if wanted == own {
                 return Ok(());
@@ -194,7 +194,7 @@ impl Desk {
             let message = format!("this tool does {own}, and the argument says {wanted}");
             return Err(Error::argument("task", message).hint(format!("call vision_{wanted}")));
         }
-        let able = match Task::ALL.iter().find(|task| task_name(**task) == wanted) {
+        let able = match Task::ALL.iter().find(|task| task.name() == wanted) {
             Some(task) => self.able(*task)?,
             None => Vec::new(),
         };
@@ -207,6 +207,22 @@ impl Desk {
         let message = format!("Model '{}' does not support task '{wanted}': {what}", listed.id);
         let error = Error { param: Some("task".into()), ..Error::new(Code::UnsupportedTask, message) };
         Err(error.hint(format!("installed models that can {wanted}: {others}")))
+    }
+
+    /// The file of an installed adapter, by its name and never by a path.
+    ///
+    /// # Errors
+    /// `model_not_found` with the names of those that are here.
+    pub(super) fn adapter(&self, name: &str) -> Result<PathBuf> {
+        let adapters = self.studio.adapters();
+        if adapters.iter().any(|(known, _)| known == name) {
+            return self.registry.find(name);
+        }
+        let shown: String = name.chars().take(80).flat_map(char::escape_default).collect();
+        let names: Vec<&str> = adapters.iter().map(|(name, _)| name.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(Error::new(Code::ModelNotFound, format!("no adapter `{shown}` is installed"))
+            .hint(format!("adapters here: {names}; `latentia import FILE` remembers one")))
     }
 
     /// Works with a model, which stays for the next call.

@@ -1,7 +1,7 @@
 //! Pictures from words: what the tools take, and how a request becomes artifacts.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use schemars::JsonSchema;
@@ -9,14 +9,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::gate::PictureFormat;
-use super::input::Image;
 use super::place::Place;
 use super::{About, Answer, Desk, Gives, Tool};
 use crate::artifact::store::{Artifact, Meta, SourceRef};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::Task;
-use crate::studio::{Picture, Plan, Request};
+use crate::studio::{Picture, Request};
 use crate::weights::sha256;
 
 /// Pictures of one call.
@@ -99,7 +98,7 @@ impl Tool for TextToImage {
 
     fn run(self, desk: &Desk, watch: &mut Watch<'_>) -> Result<Answer> {
         let seed = self.words.seed.unwrap_or_else(any_seed);
-        let mut answer = draw(desk, &self.words.order(self.prompt)?, &[seed], watch)?;
+        let mut answer = draw(desk, &self.words.order(desk, self.prompt)?, &[seed], watch)?;
         answer.value = answer.refs().pop().unwrap_or_default();
         Ok(answer)
     }
@@ -128,7 +127,7 @@ impl Tool for TextToImageBatch {
 
     fn run(self, desk: &Desk, watch: &mut Watch<'_>) -> Result<Answer> {
         let seeds = self.batch.seeds(self.words.seed)?;
-        draw(desk, &self.words.order(self.prompt)?, &seeds, watch)
+        draw(desk, &self.words.order(desk, self.prompt)?, &seeds, watch)
     }
 }
 
@@ -179,7 +178,8 @@ pub(super) struct Order {
     pub(super) request: Request,
     pub(super) model: Option<String>,
     pub(super) task: Task,
-    pub(super) image: Option<Image>,
+    /// What the picture is made from, as far as that is stored.
+    pub(super) sources: Vec<SourceRef>,
     pub(super) filename: Option<String>,
     pub(super) run_id: Option<String>,
     pub(super) target: Target,
@@ -200,7 +200,7 @@ impl Order {
             request: Request { prompt, ..Request::default() },
             model: None,
             task: Task::TextToImage,
-            image: None,
+            sources: Vec::new(),
             filename: None,
             run_id: None,
             target: Target::Store,
@@ -213,10 +213,10 @@ impl Words {
     ///
     /// # Errors
     /// `invalid_argument`.
-    pub(super) fn order(self, prompt: String) -> Result<Order> {
-        if self.lora_adapters.as_ref().is_some_and(|adapters| !adapters.is_empty()) {
-            return Err(lora_refused(&self.lora_adapters.unwrap_or_default()));
-        }
+    pub(super) fn order(self, desk: &Desk, prompt: String) -> Result<Order> {
+        let adapters = self.lora_adapters.unwrap_or_default();
+        let loras = adapters.iter().enumerate().map(|(index, adapter)| lora(desk, index, adapter));
+        let loras = loras.collect::<Result<Vec<_>>>()?;
         if self.size.is_some() && (self.width.is_some() || self.height.is_some()) {
             return Err(Error::argument("size", "size is given, and width or height too; give one of them"));
         }
@@ -249,13 +249,14 @@ impl Words {
             sampler: self.sampler,
             eta: self.eta,
             clip_skip: self.clip_skip.map(|layers| layers as usize),
+            loras,
             ..Request::default()
         };
         Ok(Order {
             request,
             model: self.model,
             task: Task::TextToImage,
-            image: None,
+            sources: Vec::new(),
             filename: self.filename,
             run_id: self.run_id,
             target,
@@ -263,19 +264,31 @@ impl Words {
     }
 }
 
-/// Adapters are not read yet; one without a source is wrong in any case.
-fn lora_refused(adapters: &[Map<String, Value>]) -> Error {
-    let sourceless = adapters.iter().position(|adapter| {
-        adapter.get("source").and_then(Value::as_str).is_none_or(|source| source.trim().is_empty())
-    });
-    match sourceless {
-        Some(index) => {
-            Error::argument(&format!("lora_adapters[{index}].source"), "an adapter needs a `source`")
-        }
-        None => {
-            Error::argument("lora_adapters", "no model here takes LoRA adapters yet").hint("leave them out")
-        }
+/// An adapter that is installed, and its strength.
+fn lora(desk: &Desk, index: usize, adapter: &Map<String, Value>) -> Result<(PathBuf, f64)> {
+    let at = |key: &str| format!("lora_adapters[{index}].{key}");
+    let source = adapter.get("source").and_then(Value::as_str).filter(|source| !source.trim().is_empty());
+    let Some(source) = source else {
+        let names: Vec<String> = desk.studio().adapters().into_iter().map(|(name, _)| name).collect();
+        return Err(Error::argument(&at("source"), "an adapter needs a `source`, its name").hint(format!(
+            "adapters here: {}",
+            if names.is_empty() { "none".into() } else { names.join(", ") }
+        )));
+    };
+    let known = ["source", "scale", "adapter_name"];
+    let told = |(key, value): &(&String, &Value)| !value.is_null() && !known.contains(&key.as_str());
+    if let Some((key, _)) = adapter.iter().find(told) {
+        let message = format!("`{}` of an adapter is not heeded here", key.escape_default());
+        return Err(Error::argument(&at(key), message).hint("take source and scale"));
     }
+    let scale = match adapter.get("scale") {
+        None | Some(Value::Null) => 1.0,
+        Some(scale) => scale
+            .as_f64()
+            .ok_or_else(|| Error::argument(&at("scale"), "the scale of an adapter is a number"))?,
+    };
+    let path = desk.adapter(source).map_err(|error| Error { param: Some(at("source")), ..error })?;
+    Ok((path, scale))
 }
 
 /// The format that a path's ending asks for.
@@ -361,55 +374,30 @@ fn said(artifacts: &[Artifact], paths: &[String], seconds: f64) -> String {
 
 /// Stores a picture with everything that is known of it.
 fn keep(desk: &Desk, order: &Order, picture: &Picture, seconds: f64) -> Result<Artifact> {
-    let plan = &picture.plan;
     let private = desk.rules().private;
-    let bytes = picture.png(!private)?;
-    let mut recipe = json!(plan);
+    let meta = picture.meta(order.filename.as_deref(), true)?;
+    let mut recipe = meta.recipe.unwrap_or_default();
     if private {
-        for key in ["prompt", "negative_prompt"] {
-            recipe[key] = json!({ "sha256": sha256(recipe[key].as_str().unwrap_or_default().as_bytes()) });
+        for key in ["prompt", "negative_prompt", "second_prompt"] {
+            if let Some(text) = recipe[key].as_str() {
+                recipe[key] = json!({ "sha256": sha256(text.as_bytes()) });
+            }
         }
     }
-    let source_refs = order.image.iter().filter_map(|image| {
-        image.artifact.clone().map(|artifact| SourceRef { role: "image".into(), artifact })
-    });
-    let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let meta = Meta {
-        content_type: Some("image/png".into()),
-        filename: order.filename.clone(),
-        tags: BTreeMap::from([
-            tag("kind", "generated_media"),
-            tag("modality", "image"),
-            tag("task", &crate::registry::task_name(order.task)),
-        ]),
-        source_refs: source_refs.collect(),
-        run_id: order.run_id.clone(),
-        metadata: facts(plan, order.task, seconds),
-        recipe: Some(recipe),
-        ..Meta::default()
-    };
-    desk.store().put(&bytes, &meta)
-}
-
-/// What a ref says of a picture: all that decides it, but the words.
-fn facts(plan: &Plan, task: Task, seconds: f64) -> Map<String, Value> {
-    let facts = json!({
+    let mut metadata = meta.metadata;
+    let more = json!({
         "source": "latentia",
-        "task": crate::registry::task_name(task),
-        "model": plan.model.name,
-        "model_id": plan.model.name,
-        "weights_sha256": plan.model.digest(),
-        "seed": plan.seed,
-        "width": plan.width,
-        "height": plan.height,
-        "steps": plan.steps,
-        "guidance_scale": plan.guidance,
-        "sampler": plan.sampler,
-        "dtype": plan.dtype,
-        "device": plan.device,
-        "engine_version": plan.version,
-        "prompt_sha256": sha256(plan.prompt.as_bytes()),
+        "task": order.task.name(),
+        "prompt_sha256": sha256(picture.plan.prompt.as_bytes()),
         "seconds": (seconds * 1e3).round() / 1e3,
     });
-    facts.as_object().cloned().unwrap_or_default()
+    metadata.extend(more.as_object().cloned().unwrap_or_default());
+    let meta = Meta {
+        metadata,
+        recipe: Some(recipe),
+        run_id: order.run_id.clone(),
+        source_refs: order.sources.clone(),
+        ..meta
+    };
+    desk.store().put(&picture.png(!private)?, &meta)
 }

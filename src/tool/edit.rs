@@ -10,6 +10,7 @@ use super::{About, Answer, Desk, Gives, Tool};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::Task;
+use crate::studio::Edit;
 
 /// What every editing tool takes besides words.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -29,17 +30,45 @@ pub(super) struct Source {
     mask_path: Option<String>,
     /// More pictures to look at, each a ref, or `{b64}`.
     reference_images: Option<Vec<Map<String, Value>>>,
-    /// How much is drawn anew: 0 nothing, 1 everything.
+    /// How much is drawn anew: little near 0, everything at 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     strength: Option<f64>,
+    /// How strongly the picture pulls, for models that follow instructions.
+    image_guidance_scale: Option<f64>,
+    /// Pixels by which the mask grows first.
+    mask_grow: Option<u32>,
+    /// Pixels inside the mask's edge over which new and old blend.
+    mask_blur: Option<u32>,
+    /// Draws only the mask and so many pixels around it, at the model's own size.
+    mask_crop: Option<u32>,
+    /// Margins to draw around the picture, in pixels: {left, top, right, bottom}.
+    extend: Option<Map<String, Value>>,
 }
 
 impl Source {
     /// What is asked for, in the studio's words.
     fn order(&self, desk: &Desk, words: Words, prompt: String) -> Result<Order> {
-        let order = words.order(prompt)?;
-        let (image, _) = self.read(desk)?;
-        Ok(Order { task: Task::ImageToImage, image: Some(image), ..order })
+        let mut order = words.order(desk, prompt)?;
+        let (image, mask) = self.read(desk)?;
+        let pixels = |number: Option<u32>| number.map(|number| number as usize);
+        let extend = self.extend.clone().map(|margins| serde_json::from_value(Value::Object(margins)));
+        let extend = extend.transpose().map_err(|error| {
+            Error::argument("extend", "margins are {left, top, right, bottom} in pixels").because(error)
+        })?;
+        order.request.edit = Some(Edit {
+            mask: mask.as_ref().map(|mask| mask.given("mask_b64")).transpose()?,
+            strength: self.strength,
+            image_guidance: self.image_guidance_scale,
+            mask_grow: pixels(self.mask_grow),
+            mask_blur: pixels(self.mask_blur),
+            mask_crop: pixels(self.mask_crop),
+            extend: extend.unwrap_or_default(),
+            ..Edit::of(image.given("image_b64")?)
+        });
+        order.task = Task::ImageToImage;
+        order.sources =
+            image.source("image").into_iter().chain(mask.and_then(|mask| mask.source("mask"))).collect();
+        Ok(order)
     }
 
     /// The picture, and the mask of its size.
@@ -229,6 +258,6 @@ impl Tool for ImageUpscale {
 
 /// A model says that it can do what no code here does: the registry refuses such models before a tool runs.
 pub(super) fn not_here(task: Option<Task>) -> Error {
-    let task = task.map(crate::registry::task_name).unwrap_or_default();
+    let task = task.map(Task::name).unwrap_or_default();
     Error::new(Code::UnsupportedTask, format!("nothing here does {task} yet"))
 }

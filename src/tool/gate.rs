@@ -15,6 +15,7 @@ use super::{About, Answer, Desk, Gives, Tool};
 use crate::error::{Error, Result};
 use crate::event::Watch;
 use crate::family::Task;
+use crate::studio::Edit;
 
 /// The five switches, under the names that the contract gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,13 +184,16 @@ impl Tool for ImageGeneration {
         desk.require(None, None, task)?;
         let mut order = Order {
             task,
-            image: images.pop(),
+            sources: images.first().and_then(|image| image.source("image")).into_iter().collect(),
             target: Target::File {
                 path: self.output_path.clone(),
                 format: self.output_format.unwrap_or(switches.image_generation_output_format),
             },
             ..Order::new(marked.text)
         };
+        if let Some(image) = images.pop() {
+            order.request.edit = Some(Edit::of(image.given("input_image_path")?));
+        }
         order.request.size = self.size.as_deref().map(read_size).transpose()?;
         let mut answer = draw(desk, &order, &[any_seed()], watch)?;
         answer.value = json!({ "paths": answer.paths, "artifacts": answer.refs() });

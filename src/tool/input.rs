@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 use super::Desk;
 use super::answer::id_of;
 use super::picture;
-use crate::artifact::store::{Artifact, Id};
+use crate::artifact::store::{Artifact, Id, SourceRef};
 use crate::error::{Code, Error, Result};
+use crate::studio;
 
 /// Arguments that no schema shows, and that are answered all the same: the task by name.
 pub(super) const HIDDEN: &[&str] = &["task"];
@@ -49,6 +50,21 @@ pub(super) fn refused(arguments: &Value) -> Option<Error> {
     let error = Error::new(Code::UrlNotAllowed, format!("`{name}` is a URL, and nothing is fetched"));
     let error = Error { param: Some(name.clone()), ..error };
     Some(error.hint("store the picture first and give its ref, or give its bytes in base64"))
+}
+
+impl Image {
+    /// The pixels, in the studio's words.
+    ///
+    /// # Errors
+    /// `image_corrupt`, `image_too_large`, naming the argument.
+    pub(super) fn given(&self, name: &str) -> Result<studio::Given> {
+        studio::Given::read(&self.bytes).map_err(|error| Error { param: Some(name.into()), ..error })
+    }
+
+    /// Where it is stored, if it is.
+    pub(super) fn source(&self, role: &str) -> Option<SourceRef> {
+        Some(SourceRef { role: role.into(), artifact: self.artifact.clone()? })
+    }
 }
 
 impl Given<'_> {

@@ -108,7 +108,6 @@ fn narrow(properties: &mut Map<String, Value>, listed: &Listed, params: &Value) 
             spec.get("const").or_else(|| spec.get("default")).filter(|_| property["default"].is_null());
         let more = match default {
             Some(default) => format!("{} takes {default} without.", listed.id),
-            None if name == "lora_adapters" => format!("{} takes none.", listed.id),
             None => continue,
         };
         let said = property["description"].as_str().unwrap_or_default();

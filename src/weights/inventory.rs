@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use candle_core::DType;
 
-use super::block::Block;
 use super::limits;
 use super::packing::Packing;
 use crate::error::{Code, Error, Result};
+use crate::kernel::block::Block;
 
 /// How one number is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

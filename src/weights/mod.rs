@@ -9,7 +9,6 @@
 //! [`Folder`] is a model as diffusers saves it, [`Single`] one as its authors did, in one file; both hand out
 //! [`Weights`] in the same names.
 
-mod block;
 mod config;
 mod decode;
 mod demand;
@@ -19,16 +18,18 @@ mod gguf;
 mod inventory;
 pub mod limits;
 mod packing;
+mod patch;
 mod quantise;
 mod safetensors;
 mod source;
 pub mod synthetic;
 
-pub use block::Block;
+pub use crate::kernel::block::Block;
 pub use config::{Config, read_json};
 pub use dialect::{Single, TextEncoder, vae};
 pub use folder::{Component, Embedded, Folder, weights_among};
 pub use gguf::Value;
 pub use inventory::{Inventory, Scalar, TensorInfo};
 pub use packing::{FourBit, Nested, Packing, Place, Scale};
+pub use patch::{Fit, Lora, Patch};
 pub use source::{Weights, sha256};

@@ -1,140 +1,188 @@
-//! Weights made smaller while they are opened.
+//! Weights in blocks of small integers, for networks that keep them so: as a file has them, or made when asked for.
 
-use candle_core::{DType, Device};
-use half::f16;
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 
-use super::block::Block;
-use super::decode::room;
-use super::inventory::{Inventory, Scalar, TensorInfo};
+use super::inventory::{Scalar, TensorInfo};
 use super::source::Weights;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
+use crate::kernel::block::Block;
 
-/// Numbers and bytes of a block of `Q8_0`.
-const Q8_0: (usize, usize) = (32, 34);
+/// What the name of a tensor's blocks ends with: beside a tensor in blocks stands another, whose numbers are the bytes
+/// of its blocks behind one of their type.
+pub(super) const BLOCKS: &str = ".blocks";
 /// Tensors of fewer numbers stay as they are: together they weigh nothing, and norms and gates are among them.
 const SMALL: usize = 4096;
+/// Rows that one thread quantises at a time.
+const ROWS: usize = 16;
 
-impl Weights {
-    /// The same weights with every large matrix as `Q8_0`, in memory: 8.5 bits a number.
-    ///
-    /// A network's loader still gets tensors in the type it asks for, decoded one by one, so this makes weights that
-    /// are kept and read again smaller, not a network that is loaded. What is quantised already is decoded first.
-    ///
-    /// # Errors
-    /// `insufficient_memory` if there is no room; those of [`Weights::tensor`].
-    pub fn quantised(&self) -> Result<Self> {
-        let mut bytes: Vec<u8> = room(self.quantised_bytes())?;
-        let mut inventory = Inventory { metadata: self.inventory().metadata.clone(), ..Inventory::default() };
-        for (name, info) in &self.inventory().tensors {
-            let begin = bytes.len();
-            let scalar = match self.raw(info) {
-                Some(raw) if !shrinks(info) && !info.is_quantised() => {
-                    bytes.extend_from_slice(raw);
-                    info.scalar
-                }
-                _ => {
-                    let tensor = self.tensor(name, None, DType::F32, &Device::Cpu)?;
-                    let numbers = tensor.flatten_all()?.to_vec1::<f32>()?;
-                    if shrinks(info) && q8_0(&numbers, &mut bytes) {
-                        Scalar::Block(Block::Q8_0)
-                    } else {
-                        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-                        Scalar::F32
-                    }
-                }
-            };
-            let info = TensorInfo::new(scalar, info.shape.clone(), 0, begin..bytes.len());
-            inventory.tensors.insert(name.clone(), info);
-        }
-        Ok(Self::in_memory(bytes, inventory, self.label()))
-    }
-
-    /// What they will weigh, unless some matrix has no scale in half precision.
-    fn quantised_bytes(&self) -> usize {
-        let weight = |info: &TensorInfo| {
-            let numbers: usize = info.shape.iter().product();
-            if shrinks(info) {
-                numbers / Q8_0.0 * Q8_0.1
-            } else if info.is_quantised() {
-                numbers.saturating_mul(4)
-            } else {
-                info.range.len()
-            }
-        };
-        self.inventory().tensors.values().map(weight).fold(0, usize::saturating_add)
-    }
-}
-
-/// Whether a tensor is a large matrix, or a convolution, whose rows are whole blocks.
-fn shrinks(info: &TensorInfo) -> bool {
-    let numbers: usize = info.shape.iter().product();
-    let [rows, inner @ ..] = info.shape.as_slice() else { return false };
-    let is_number = info.is_quantised() || matches!(info.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
-    let row: usize = inner.iter().product();
-    is_number && *rows > 1 && numbers >= SMALL && !inner.is_empty() && row.is_multiple_of(Q8_0.0)
-}
-
-/// Appends blocks of `Q8_0`: the scale is the largest number of a block over 127. False, and nothing appended, where a
-/// scale is not finite in half precision.
+/// A type that weights can be made into, candle's name of it, and what takes its place where rows are not whole blocks.
 ///
 /// # Source
-/// `ggml-org/ggml src/ggml-quants.c`, `quantize_row_q8_0_ref`, MIT.
-fn q8_0(numbers: &[f32], to: &mut Vec<u8>) -> bool {
-    let begin = to.len();
-    to.resize(begin + numbers.len() / Q8_0.0 * Q8_0.1, 0);
-    let blocks = numbers.par_chunks_exact(Q8_0.0).zip(to[begin..].par_chunks_exact_mut(Q8_0.1));
-    let is_whole = blocks
-        .map(|(numbers, block)| {
-            let scale = numbers.iter().fold(0.0_f32, |most, number| most.max(number.abs())) / 127.0;
-            let stored = f16::from_f32(scale);
-            let inverse = if scale > 0.0 { scale.recip() } else { 0.0 };
-            block[..2].copy_from_slice(&stored.to_le_bytes());
-            for (byte, number) in block[2..].iter_mut().zip(numbers) {
-                *byte = ((number * inverse).round() as i8).cast_unsigned();
-            }
-            stored.is_finite() && numbers.iter().all(|number| number.is_finite())
-        })
-        .reduce(|| true, |all, one| all && one);
-    if !is_whole {
-        to.truncate(begin);
+/// The substitutes: `ggml-org/llama.cpp src/llama-quant.cpp`, where a row does not divide by 256; there `Q2_K` and `Q3_K`
+/// become `IQ4_NL`, of as many bits as `Q4_0`.
+const MADE: &[(Block, GgmlDType, Option<Block>)] = &[
+    (Block::Q4_0, GgmlDType::Q4_0, None),
+    (Block::Q4_1, GgmlDType::Q4_1, None),
+    (Block::Q5_0, GgmlDType::Q5_0, None),
+    (Block::Q5_1, GgmlDType::Q5_1, None),
+    (Block::Q8_0, GgmlDType::Q8_0, None),
+    (Block::Q2K, GgmlDType::Q2K, Some(Block::Q4_0)),
+    (Block::Q3K, GgmlDType::Q3K, Some(Block::Q4_0)),
+    (Block::Q4K, GgmlDType::Q4K, Some(Block::Q5_0)),
+    (Block::Q5K, GgmlDType::Q5K, Some(Block::Q5_1)),
+    (Block::Q6K, GgmlDType::Q6K, Some(Block::Q8_0)),
+];
+
+impl Block {
+    /// The types that weights can be made into.
+    pub fn made() -> impl Iterator<Item = Self> {
+        MADE.iter().map(|(block, ..)| *block)
     }
-    is_whole
+
+    fn maker(self) -> Option<(GgmlDType, Option<Self>)> {
+        MADE.iter().find(|(block, ..)| *block == self).map(|&(_, kind, other)| (kind, other))
+    }
+}
+
+impl Weights {
+    /// The same weights, of which every large matrix comes in blocks of this type to those who ask for its blocks.
+    ///
+    /// What is quantised already stays as it is. Rows that are not whole blocks come in the nearest type whose blocks
+    /// divide them, or not in blocks at all.
+    ///
+    /// # Errors
+    /// `unsupported_format` for a type that is only read.
+    pub fn quantised(&self, to: Block) -> Result<Self> {
+        if to.maker().is_none() {
+            let names: Vec<_> = Block::made().map(Block::name).collect();
+            let message = format!("weights are not made into {}", to.name());
+            return Err(Error::new(Code::UnsupportedFormat, message)
+                .hint(format!("take one of {}", names.join(", "))));
+        }
+        let mut this = self.clone();
+        this.made = Some(to);
+        Ok(this)
+    }
+
+    /// The type of the blocks in which a tensor comes, if it does.
+    pub(super) fn block_of(&self, info: &TensorInfo) -> Option<Block> {
+        match (info.scalar, &info.packing) {
+            (Scalar::Block(block), None) if block.is_readable() && is_matrix(info, block) => Some(block),
+            (Scalar::F32 | Scalar::F16 | Scalar::Bf16, None) if numbers(info) >= SMALL => {
+                let wanted = self.made?;
+                let fits = |block: &Block| is_matrix(info, *block);
+                std::iter::once(wanted).chain(wanted.maker()?.1).find(fits)
+            }
+            _ => None,
+        }
+    }
+
+    /// A tensor's blocks, behind one byte of their type's number.
+    ///
+    /// # Errors
+    /// Those of [`Weights::tensor`].
+    pub(super) fn blocks(&self, name: &str, expected: &[usize]) -> Result<Tensor> {
+        let found = self.inventory().tensors.get(name).and_then(|info| Some((info, self.block_of(info)?)));
+        let Some((info, block)) = found else {
+            let message = format!("`{}`: tensor `{name}` is not in blocks", self.label());
+            return Err(Error::new(Code::ModelIncompatible, message));
+        };
+        let mut bytes = vec![block.id() as u8];
+        match self.raw(info) {
+            Some(raw) if info.is_quantised() => {
+                self.check(name, expected)?;
+                bytes.extend_from_slice(raw);
+                self.release(info);
+            }
+            _ => {
+                let tensor = self.tensor(name, Some(expected), DType::F32, &Device::Cpu)?;
+                made(&tensor, block, &mut bytes)?;
+            }
+        }
+        let length = bytes.len();
+        Ok(Tensor::from_vec(bytes, length, &Device::Cpu)?)
+    }
+}
+
+/// Appends the blocks of a matrix.
+fn made(tensor: &Tensor, block: Block, to: &mut Vec<u8>) -> Result<()> {
+    let rows = tensor.flatten_from(1)?;
+    let (row, numbers) = (rows.dim(1)?, rows.flatten_all()?.to_vec1::<f32>()?);
+    let (kind, _) = block.maker().ok_or_else(|| Error::internal("a type of blocks that is not made"))?;
+    let parts: Vec<Vec<u8>> = numbers
+        .par_chunks(ROWS * row)
+        .map(|part| {
+            // A tensor of its own: candle 0.11 quantises a view from the beginning of what it looks at.
+            let part = Tensor::from_slice(part, (part.len() / row, row), &Device::Cpu)?;
+            Ok(QTensor::quantize(&part, kind)?.data()?.into_owned())
+        })
+        .collect::<Result<_>>()?;
+    parts.iter().for_each(|part| to.extend_from_slice(part));
+    Ok(())
+}
+
+fn numbers(info: &TensorInfo) -> usize {
+    info.shape.iter().product()
+}
+
+/// Whether a tensor is a matrix, or a convolution, whose rows are whole blocks.
+fn is_matrix(info: &TensorInfo, block: Block) -> bool {
+    let [rows, inner @ ..] = info.shape.as_slice() else { return false };
+    *rows > 1 && !inner.is_empty() && inner.iter().product::<usize>().is_multiple_of(block.numbers())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn numbers(weights: &Weights, name: &str) -> Vec<f32> {
-        let tensor = weights.tensor(name, None, DType::F32, &Device::Cpu).expect("there");
-        tensor.flatten_all().and_then(|tensor| tensor.to_vec1()).expect("numbers")
+    /// What the blocks of a tensor say, and their type.
+    fn decoded(weights: &Weights, name: &str) -> (Block, Vec<f32>) {
+        let shape = weights.inventory().tensors[name].shape.clone();
+        let bytes =
+            weights.blocks(name, &shape).and_then(|bytes| Ok(bytes.to_vec1::<u8>()?)).expect("blocks");
+        let block = Block::of(u32::from(bytes[0])).expect("a type");
+        let mut numbers = vec![0f32; shape.iter().product()];
+        assert!(block.decode(&bytes[1..], &mut numbers, |number| number));
+        (block, numbers)
     }
 
     #[test]
     fn large_matrices_shrink_and_the_rest_stays() {
-        let shapes: [(&str, &[usize]); 4] = [
+        let shapes: [(&str, &[usize]); 5] = [
             ("a.weight", &[80, 64]),
             ("a.bias", &[80]),
             ("conv.weight", &[8, 64, 3, 3]),
             ("odd.weight", &[100, 50]),
+            ("wide.weight", &[33, 512]),
         ];
         let weights = Weights::synthetic(3, shapes.map(|(name, shape)| (name.to_owned(), shape.to_vec())));
-        let small = weights.quantised().expect("room");
-        for (name, scalar) in
-            [("a.weight", "Q8_0"), ("a.bias", "F32"), ("conv.weight", "Q8_0"), ("odd.weight", "F32")]
-        {
-            assert_eq!(small.inventory().tensors[name].scalar.name(), scalar);
-            let (ours, theirs) = (numbers(&small, name), numbers(&weights, name));
-            for (ours, theirs) in ours.chunks(32).zip(theirs.chunks(32)) {
-                let most = theirs.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
-                let fits = ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() <= most / 200.0);
-                assert!(fits, "{name}");
+        for wanted in Block::made() {
+            let small = weights.quantised(wanted).expect("is made");
+            let infos = &small.inventory().tensors;
+            assert_eq!(small.block_of(&infos["wide.weight"]), Some(wanted));
+            assert_eq!(small.block_of(&infos["a.bias"]), None);
+            assert_eq!(small.block_of(&infos["odd.weight"]), None);
+            for name in ["a.weight", "conv.weight", "wide.weight"] {
+                let exact = weights.tensor(name, None, DType::F32, &Device::Cpu).expect("there");
+                let exact = exact.flatten_all().and_then(|exact| exact.to_vec1::<f32>()).expect("numbers");
+                let (block, ours) = decoded(&small, name);
+                // Of numbers spread evenly, half a step of 2^(bits - 1) steps is lost at most, in offsets less.
+                let bits = (8 * block.bytes() / block.numbers()) as i32;
+                let most = exact.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
+                let worst = ours.iter().zip(&exact).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+                assert!(
+                    worst <= most * 2.2 / 2f32.powi(bits),
+                    "{wanted:?} {block:?} {name}: {worst} of {most}"
+                );
+                assert!(worst > 0.0, "{wanted:?} {name}: nothing was rounded");
             }
         }
-        assert_eq!(numbers(&small, "odd.weight"), numbers(&weights, "odd.weight"));
-        let again = small.quantised().expect("room");
-        assert_eq!(again.inventory(), small.inventory());
-        assert_eq!(small.inventory().bytes() as usize, small.quantised_bytes());
+        assert!(weights.blocks("a.weight", &[80, 64]).is_err(), "nobody asked for blocks");
+        let small = weights.quantised(Block::Q8_0).expect("is made");
+        assert!(small.blocks("a.weight", &[64, 80]).is_err(), "another shape");
+        let unmade = weights.quantised(Block::Iq4Nl).expect_err("is only read");
+        assert_eq!(unmade.code, Code::UnsupportedFormat);
     }
 }

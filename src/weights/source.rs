@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,13 +14,21 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::var_builder::SimpleBackend;
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::config::read_json;
 use super::inventory::{Inventory, TensorInfo, too_many};
+use super::patch::Patch;
+use super::quantise::BLOCKS;
 use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
+use crate::kernel::block::Block;
+
+/// Bytes that a digest takes at a time.
+const DIGESTED: usize = 16 << 20;
 
 /// The weights of one network: an inventory and the files behind it.
 ///
@@ -31,6 +39,10 @@ pub struct Weights {
     inventory: Arc<Inventory>,
     label: Arc<str>,
     asked: Arc<Mutex<HashSet<String>>>,
+    /// What is added to tensors as they are handed out.
+    patch: Option<Arc<Patch>>,
+    /// What matrices are made into for those who ask for blocks.
+    pub(super) made: Option<Block>,
 }
 
 #[derive(Debug)]
@@ -81,6 +93,24 @@ impl Blob {
         #[expect(unsafe_code, reason = "weights are mapped, not copied")]
         let map = unsafe { Mmap::map(&file) }.map_err(|error| unreadable(&label, error))?;
         Ok(Self { label, bytes: Bytes::Mapped(map) })
+    }
+
+    /// Says that these bytes were read and will hardly be again: what is mapped no longer counts as this process's
+    /// memory, and stays in the system's cache while there is room.
+    fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = &self.bytes {
+            const PAGE: usize = 4096;
+            let (from, to) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+            if from < to && to <= map.len() {
+                #[expect(unsafe_code, reason = "advice that may discard pages")]
+                // SAFETY: the map is of a file and never written, so that a page comes back from there with the same
+                // bytes. Advice that is not taken changes nothing.
+                let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to - from) };
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 
@@ -206,16 +236,17 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Bytes that were made here, and what is in them.
-    pub(super) fn in_memory(bytes: Vec<u8>, inventory: Inventory, label: &str) -> Self {
-        let blob = Blob { label: label.to_owned(), bytes: Bytes::Owned(bytes) };
-        Self::assemble(Store::Files { files: vec![blob], digest: OnceLock::new() }, inventory, label)
-    }
-
     /// The bytes of a tensor, if they lie anywhere.
     pub(super) fn raw(&self, info: &TensorInfo) -> Option<&[u8]> {
         let Store::Files { files, .. } = &*self.store else { return None };
         files.get(info.file)?.get(info.range.clone())
+    }
+
+    /// Says that a tensor was read.
+    pub(super) fn release(&self, info: &TensorInfo) {
+        if let Store::Files { files, .. } = &*self.store {
+            files[info.file].release(info.range.clone());
+        }
     }
 
     fn assemble(store: Store, inventory: Inventory, label: &str) -> Self {
@@ -224,7 +255,16 @@ impl Weights {
             inventory: Arc::new(inventory),
             label: label.into(),
             asked: Arc::default(),
+            patch: None,
+            made: None,
         }
+    }
+
+    /// The same weights with changes that are added as tensors are handed out; the files stay as they are.
+    #[must_use]
+    pub fn patched(&self, patch: Patch) -> Self {
+        let patch = (!patch.is_empty()).then(|| Arc::new(patch));
+        Self { patch, asked: Arc::default(), ..self.clone() }
     }
 
     /// The same files, seen through other names and shapes; keeps its own account of what was asked for.
@@ -276,6 +316,17 @@ impl Weights {
         dtype: DType,
         device: &Device,
     ) -> Result<Tensor> {
+        match self.patch.as_ref().filter(|patch| patch.changes(name)) {
+            Some(patch) => {
+                let base = self.plain(name, expected, DType::F32, &Device::Cpu)?;
+                Ok(patch.apply(name, base)?.to_device(device)?.to_dtype(dtype)?)
+            }
+            None => self.plain(name, expected, dtype, device),
+        }
+    }
+
+    /// A tensor as the file has it.
+    fn plain(&self, name: &str, expected: Option<&[usize]>, dtype: DType, device: &Device) -> Result<Tensor> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         let answers_all = matches!(*self.store, Store::Formula(_)) && self.inventory.tensors.is_empty();
         let Some(info) = self.inventory.tensors.get(name) else {
@@ -286,14 +337,28 @@ impl Weights {
                 _ => Err(self.incompatible(name, "is missing")),
             };
         };
-        if let Some(expected) = expected.filter(|&expected| expected != info.shape && !info.is_unread()) {
-            let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
-            return Err(self.incompatible(name, what));
+        if let Some(expected) = expected.filter(|_| !info.is_unread()) {
+            self.check(name, expected)?;
         }
         match &*self.store {
             Store::Formula(seed) => synthetic::tensor(*seed, name, &info.shape, dtype, device),
-            Store::Files { files, .. } => decode::tensor(files, info, dtype, device)
-                .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label))),
+            Store::Files { files, .. } => {
+                let tensor = decode::tensor(files, info, dtype, device)
+                    .map_err(|error| error.within(format_args!("`{}`: tensor `{name}`", self.label)))?;
+                self.release(info);
+                Ok(tensor)
+            }
+        }
+    }
+
+    /// Compares a tensor's shape with the one that a network needs.
+    pub(super) fn check(&self, name: &str, expected: &[usize]) -> Result<()> {
+        match self.inventory.tensors.get(name) {
+            Some(info) if info.shape != expected => {
+                let what = format!("has the shape {:?}; the model needs {expected:?}", info.shape);
+                Err(self.incompatible(name, what))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -317,7 +382,10 @@ impl Weights {
             Store::Files { files, digest } => digest.get_or_init(|| {
                 let mut hash = Sha256::new();
                 for file in files {
-                    hash.update(&**file);
+                    for (index, part) in file.chunks(DIGESTED).enumerate() {
+                        hash.update(part);
+                        file.release(index * DIGESTED..index * DIGESTED + part.len());
+                    }
                 }
                 hex(&hash.finalize())
             }),
@@ -376,7 +444,11 @@ impl SimpleBackend for Reader {
         dtype: DType,
         device: &Device,
     ) -> candle_core::Result<Tensor> {
-        self.0.tensor(name, Some(shape.dims()), dtype, device).map_err(Into::into)
+        match name.strip_suffix(BLOCKS) {
+            Some(name) => self.0.blocks(name, shape.dims()),
+            None => self.0.tensor(name, Some(shape.dims()), dtype, device),
+        }
+        .map_err(Into::into)
     }
 
     fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
@@ -384,6 +456,13 @@ impl SimpleBackend for Reader {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
-        self.0.inventory.has(name)
+        let tensors = &self.0.inventory.tensors;
+        // Blocks of a file cannot be changed; what is changed comes in numbers.
+        let stays = |name: &str| self.0.patch.as_ref().is_none_or(|patch| !patch.changes(name));
+        let in_blocks = |name: &str| {
+            let info = tensors.get(name);
+            info.is_some_and(|info| self.0.block_of(info).is_some() && (stays(name) || !info.is_quantised()))
+        };
+        self.0.inventory.has(name) || name.strip_suffix(BLOCKS).is_some_and(in_blocks)
     }
 }

@@ -71,6 +71,51 @@ fn the_same_command_gives_the_same_bytes_and_the_picture_repeats_itself() {
 }
 
 #[test]
+fn quantised_weights_draw_nearly_the_same_and_the_picture_repeats_itself() {
+    let here = folder();
+    let draw = |more: &[&str]| {
+        latentia(here.path())
+            .args(["generate", "a red apple", "--steps", "4"])
+            .args(more)
+            .output()
+            .expect("runs")
+    };
+    ok(&draw(&["--dtype", "f32", "-o", "exact.png"]));
+    ok(&draw(&["--quantize", "q8_0", "-o", "eight.png"]));
+    ok(&draw(&["--quantize", "Q4_K", "-o", "four.png"]));
+    let again = latentia(here.path()).args(["generate", "--from", "eight.png", "-o", "again.png"]).output();
+    ok(&again.expect("runs"));
+    let read = |name: &str| fs::read(here.path().join(name)).expect("written");
+    assert_eq!(read("eight.png"), read("again.png"));
+    let texts = png::texts(&read("four.png")).expect("texts");
+    let recipe: Value =
+        serde_json::from_str(&texts.iter().find(|(key, _)| key == "latentia").expect("there").1)
+            .expect("JSON");
+    assert_eq!(recipe["dtype"], "q4_k");
+    let pixels = |name: &str| {
+        let mut reader =
+            ::png::Decoder::new(std::io::Cursor::new(read(name))).read_info().expect("a picture");
+        let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
+        reader.next_frame(&mut pixels).expect("a picture");
+        pixels
+    };
+    let loss = |name: &str| {
+        let squares: f64 =
+            pixels(name).iter().zip(pixels("exact.png")).map(|(a, b)| f64::from(a.abs_diff(b)).powi(2)).sum();
+        squares / pixels(name).len() as f64
+    };
+    let (eight, four) = (loss("eight.png"), loss("four.png"));
+    assert!(eight > 0.0 && eight < 6.5, "40 dB are a mean square of 6.5: {eight}");
+    assert!(four > eight && four < 260.0, "24 dB are a mean square of 260: {four}");
+
+    for refused in
+        [&["--quantize", "q9"][..], &["--quantize", "iq4_nl"], &["--quantize", "q8_0", "--dtype", "f16"]]
+    {
+        assert_eq!(draw(refused).status.code(), Some(2), "{refused:?}");
+    }
+}
+
+#[test]
 fn picture_i_has_seed_plus_i() {
     let here = folder();
     let paths =

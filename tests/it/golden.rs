@@ -58,6 +58,25 @@ impl Case {
         (0..).map_while(|k| self.get(&format!("noise.{k:02}")).cloned()).collect()
     }
 
+    /// The noise that was drawn in one function.
+    pub(crate) fn draws_in(&self, function: &str) -> Vec<Tensor> {
+        let list = self.json["noise_draws"].as_array().into_iter().flatten();
+        let here = list.filter(|draw| draw["drawn_in"] == function);
+        here.filter_map(|draw| self.get(draw["key"].as_str()?).cloned()).collect()
+    }
+
+    /// A file that an argument of the call names.
+    pub(crate) fn file(&self, argument: &str) -> Option<PathBuf> {
+        Some(self.folder.join(self.argument(argument)["png"].as_str()?))
+    }
+
+    /// The files of changes to the weights, with their strengths.
+    pub(crate) fn loras(&self) -> Vec<(PathBuf, f64)> {
+        let list = self.json["lora"].as_array().into_iter().flatten();
+        let file = |lora: &Value| Some((self.folder.join(lora["file"].as_str()?), lora["scale"].as_f64()?));
+        list.filter_map(file).collect()
+    }
+
     /// The red, green and blue bytes of a result.
     pub(crate) fn picture(&self, image: usize) -> Result<Vec<u8>, String> {
         let names = [format!("result_{image:02}.png"), "result.png".to_owned()];

@@ -239,7 +239,7 @@ fn parts_of_families_that_do_not_run_yet_are_found_as_well() {
     let memory = |phase: &str| shown["memory"][phase].as_u64().expect("bytes");
     let phases = ["text_encoder", "denoiser", "decoder"].map(memory);
     assert_eq!(phases.into_iter().max(), Some(memory("peak")), "one phase at a time");
-    let width = if shown["memory"]["dtype"] == "bf16" { 2 } else { 4 };
+    let width = if shown["memory"]["dtype"] == "f32" { 4 } else { 2 };
     let numbers = |part: &Value| part["parameters"].as_u64().expect("a count");
     let encoders =
         shown["parts"].as_array().expect("parts").iter().filter(|part| part["role"] == "text_encoder");

@@ -3,7 +3,11 @@
 #![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod carried;
+mod changes;
 mod command;
+mod corpus;
+mod edit;
 mod fixtures;
 mod formats;
 mod golden;
@@ -12,12 +16,14 @@ mod golden_pipelines;
 mod golden_rng;
 mod golden_schedulers;
 mod golden_tokenizers;
+mod golden_whole;
 mod hostile;
 mod hostile_models;
 mod hub;
 mod inventories;
 mod joined;
 mod notes;
+mod overrides;
 mod picture;
 mod policy;
 mod published;
@@ -25,4 +31,5 @@ mod show;
 mod store;
 mod store_hard;
 mod tools;
+mod twisted;
 mod weights;

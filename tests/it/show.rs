@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use latentia::family::known::Measure;
 use latentia::registry::{Catalogue, Registry};
 use serde_json::{Value, json};
 
+use crate::corpus::{Ended, run};
 use crate::fixtures;
+use crate::inventories::{inventory, save, sizes, unet};
 
 pub(crate) fn latentia(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
@@ -219,26 +222,22 @@ fn ten_gigabytes_are_shown_at_once_and_cost_no_memory() {
     let home = home();
     let path = home.path().join("flux1-dev.safetensors");
     assert!(sparse(&path) > 9_000_000_000);
-    let least = (0..3)
-        .map(|_| {
-            let began = Instant::now();
-            let shown = json(home.path(), &["show", text(&path), "--json"]);
-            assert_eq!(shown["variant"], "dev");
-            began.elapsed()
-        })
-        .min()
-        .expect("three");
-    // Debug builds on busy machines; the release needs a few milliseconds.
-    assert!(least < Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 200 }), "{least:?}");
-    // 64 MiB of data would not hold a tenth of the file; a map of it is addresses only.
-    let limit = format!(
-        "ulimit -d 65536; LATENTIA_HOME='{}' '{}' show '{}'",
-        text(home.path()),
-        env!("CARGO_BIN_EXE_latentia"),
-        text(&path)
-    );
-    let bounded = Command::new("sh").args(["-c", &limit]).output().expect("runs");
-    assert!(bounded.status.success(), "{}", String::from_utf8_lossy(&bounded.stderr));
+    let mut least = Duration::MAX;
+    // The best of some: a busy machine delays, and the bound is of what `show` does.
+    for _ in 0..10 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
+        command.env("LATENTIA_HOME", home.path()).args(["show", text(&path), "--json"]);
+        let Ended { output, took, peak_mib } = run(&mut command);
+        let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&shown["family"], &shown["variant"]), (&json!("flux"), &json!("dev")));
+        assert!(peak_mib < 64, "{peak_mib} MiB");
+        assert!(peak_mib > 0 || !cfg!(target_os = "linux"), "nothing was measured");
+        least = least.min(took);
+        if least < Duration::from_millis(200) {
+            return;
+        }
+    }
+    panic!("took {least:?}");
 }
 
 #[test]
@@ -333,6 +332,159 @@ fn folders_of_other_programs_are_looked_through() {
         (&json!("a hub cache"), &json!("org-tiny"))
     );
     assert_eq!(json(home.path(), &["show", "org-tiny", "--json"])["family"], "stable-diffusion");
+}
+
+/// A denoiser of Stable Diffusion 1, whole as far as `show` goes.
+fn denoiser(path: &Path) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    save(&inventory(&unet(sizes(Vec::new()))), path);
+}
+
+#[test]
+fn a_class_may_stand_on_the_network_of_another_family() {
+    let home = home();
+    for (class, measures) in [
+        ("Zero123PlusPipeline", vec![(Measure::Context, 1024), (Measure::Linear, 1)]),
+        ("Zero1to3StableDiffusionPipeline", vec![(Measure::Input, 8)]),
+    ] {
+        let model = home.path().join(class);
+        let weights = model.join("unet/diffusion_pytorch_model.safetensors");
+        fs::create_dir_all(model.join("unet")).expect("made");
+        save(&inventory(&unet(sizes(measures))), &weights);
+        let index = json!({ "_class_name": class, "unet": ["diffusers", "UNet2DConditionModel"] });
+        fs::write(model.join("model_index.json"), index.to_string()).expect("written");
+        let shown = json(home.path(), &["show", text(&model), "--json"]);
+        assert_eq!((&shown["family"], &shown["tasks"]), (&json!("zero123"), &json!(["multi_view_image"])));
+        assert_eq!((&shown["conflicts"], &shown["runs"]), (&json!([]), &json!(false)));
+        assert!(
+            shown["notes"].to_string().contains("shaped like that of stable-diffusion"),
+            "{}",
+            shown["notes"]
+        );
+        assert_ne!(
+            json(home.path(), &["show", text(&weights), "--json"])["family"],
+            "zero123",
+            "weights alone"
+        );
+    }
+}
+
+#[test]
+fn a_web_uis_folder_is_known_in_spite_of_its_settings() {
+    let home = home();
+    let root = home.path().join("webui");
+    denoiser(&root.join("models/Stable-diffusion/mine.safetensors"));
+    denoiser(&root.join("venv/lib/site-packages/other.safetensors"));
+    denoiser(&root.join(".git/third.safetensors"));
+    fs::create_dir_all(root.join("embeddings")).expect("made");
+    save(&inventory("emb_params 4 768"), &root.join("embeddings/word.safetensors"));
+    fs::write(root.join("config.json"), r#"{"samples_save":true}"#).expect("written");
+    let planned = json(home.path(), &["import", "webui", "--dry-run", "--json"]);
+    assert_eq!(json(home.path(), &["du", "--json"])["models"], json!([]), "a dry run remembers nothing");
+    let found = json(home.path(), &["import", "webui", "--json"]);
+    assert_eq!(planned["imported"], found["imported"]);
+    assert_eq!(found["layout"], "an A1111 or Forge folder");
+    assert_eq!(found["imported"].as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!((&found["imported"][0]["name"], &found["all"]), (&json!("mine"), &json!(true)));
+    assert_eq!(
+        (&found["others"][0]["role"], &found["others"][0]["why"]),
+        (&json!("embedding"), &json!("no model by itself"))
+    );
+    // Once more: it is known, and another of the same name is not taken for it.
+    denoiser(&root.join("models/Stable-diffusion/sub/mine.safetensors"));
+    let elsewhere = self::home();
+    let fresh = json(elsewhere.path(), &["import", text(&root), "--dry-run", "--json"]);
+    assert_eq!(fresh["imported"].as_array().map(Vec::len), Some(1), "a plan gives a name once: {fresh}");
+    let again = json(home.path(), &["import", "webui", "--json"]);
+    assert_eq!(again["imported"], json!([]));
+    let why: Vec<&str> =
+        again["others"].as_array().expect("others").iter().filter_map(|o| o["why"].as_str()).collect();
+    assert!(why.contains(&"remembered before") && why.iter().any(|why| why.contains("--name")), "{why:?}");
+}
+
+#[test]
+fn a_cached_repository_of_single_files_is_looked_into() {
+    let home = home();
+    let hub = home.path().join("cache/hub/models--org--files");
+    let snapshot = hub.join("snapshots/0123456789abcdef0123456789abcdef01234567");
+    for name in ["split_files/diffusion_models/one.safetensors", "two.safetensors"] {
+        denoiser(&snapshot.join(name));
+    }
+    for (path, layout) in [("cache", "a hub cache"), ("cache/hub/models--org--files", "a hub cache")] {
+        let found = json(home.path(), &["import", path, "--dry-run", "--json"]);
+        assert_eq!(found["layout"], layout, "{path}");
+        let imported = found["imported"].as_array().expect("a list").iter();
+        let names: Vec<&str> = imported.filter_map(|model| model["name"].as_str()).collect();
+        assert_eq!(names, ["one", "two"], "{path}");
+    }
+    // One that was broken off is no model.
+    fs::create_dir_all(home.path().join("cache/hub/models--org--begun/blobs")).expect("made");
+    assert_eq!(json(home.path(), &["import", "cache", "--dry-run", "--json"])["others"], json!([]));
+}
+
+#[test]
+fn notes_of_other_programs_in_the_models_folder_are_no_models() {
+    let home = home();
+    let models = home.path().join("models");
+    denoiser(&models.join("mine.safetensors"));
+    for note in ["mine.json", "mine.metadata.json", "mine.cm-info.json"] {
+        fs::write(models.join(note), r#"{"baseModel":"SD 1.5"}"#).expect("written");
+    }
+    assert_eq!(Registry::new(home.path()).names(), ["mine"]);
+    let listed = json(home.path(), &["models", "--json"]);
+    assert_eq!(listed["x_latentia"]["broken"], json!([]));
+    assert!(listed["models"]["mine"].is_object());
+}
+
+#[test]
+fn models_lists_parts_and_says_what_draws_today() {
+    let home = home();
+    let part = home.path().join("words.safetensors");
+    save(&inventory("emb_params 4 768"), &part);
+    json(home.path(), &["import", text(&part), "--name", "words", "--json"]);
+    let said = String::from_utf8(latentia(home.path(), &["models"]).stdout).expect("text");
+    assert!(said.contains("words") && said.contains("embedding, draws nothing alone"), "{said}");
+    assert_eq!(json(home.path(), &["models", "--json"])["x_latentia"]["parts"][0]["model"], "words");
+
+    let said = String::from_utf8(latentia(home.path(), &["models", "--available"]).stdout).expect("text");
+    let (today, later) = said.split_once("known, not yet runnable here:").expect("both");
+    assert!(today.contains("sd15 ") && later.contains("hunyuan-video"), "{said}");
+    let available = json(home.path(), &["models", "--available", "--json"]);
+    let offers = available["available"].as_array().expect("offers");
+    let runs =
+        |name: &str| offers.iter().find(|offer| offer["name"] == name).map(|offer| offer["runs"].clone());
+    assert_eq!(runs("sd15"), Some(json!(true)));
+    assert!(offers.iter().all(|offer| offer["runs"].is_boolean()));
+    for offer in offers {
+        let name = offer["name"].as_str().expect("a name");
+        assert_eq!(today.contains(&format!("\n{name} ")), offer["runs"] == true, "{name}");
+    }
+}
+
+#[test]
+#[cfg(feature = "embedded")]
+fn the_embedded_model_has_the_licence_of_its_card() {
+    let home = home();
+    let listed = json(home.path(), &["models", "--json"]);
+    let sprites = &listed["models"]["sprites"];
+    assert_eq!(sprites["license"], "permissive");
+    let licence = &sprites["x_latentia"]["found"]["licence"];
+    assert_eq!(licence["class"], "permissive");
+    assert!(
+        licence["because"].as_str().is_some_and(|why| why.starts_with("manifest latentia.json")),
+        "{licence}"
+    );
+    let defaults = &sprites["x_latentia"]["found"]["defaults"];
+    assert_eq!(
+        (&defaults["steps"], &defaults["guidance"]),
+        (&json!(20), &json!(3.0)),
+        "its own, not its family's"
+    );
+    // The same in a folder, and of a model that says nothing the family's.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/sprites");
+    assert_eq!(json(home.path(), &["show", text(&folder), "--json"])["licence"], *licence);
+    let silent = fixtures::compact().join("sd15/model");
+    assert_eq!(json(home.path(), &["show", text(&silent), "--json"])["licence"]["class"], "rail");
 }
 
 pub(crate) fn copy(from: &Path, to: &Path) {

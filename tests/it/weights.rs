@@ -178,14 +178,14 @@ fn an_autoencoder_with_old_or_original_names_reads_like_a_new_one() {
 fn a_single_file_says_what_is_missing_and_what_is_strange() {
     let (_folder, weights) = toy(&[
         ("model.diffusion_model.input_blocks.0.0.weight", &[4, 4, 3, 3]),
-        ("model.diffusion_model.label_emb.0.0.weight", &[4, 4]),
+        ("model.diffusion_model.strange.weight", &[4, 4]),
         ("model_ema.decay", &[]),
         ("betas", &[10]),
-        ("v_pred", &[]),
+        ("strange", &[]),
     ]);
     let single = Single::read(weights).expect("a denoiser");
     assert!(single.unet().expect("there").inventory().has("conv_in.weight"));
-    assert_eq!(single.strays(), ["v_pred", "model.diffusion_model.label_emb.0.0.weight"]);
+    assert_eq!(single.strays(), ["strange", "model.diffusion_model.strange.weight"]);
     assert_eq!(single.ema(), 1);
     assert_eq!(single.vae().expect_err("none").code, Code::ModelNotDownloaded);
     assert!(single.vae().expect_err("none").message.contains("autoencoder"));

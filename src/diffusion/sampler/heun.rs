@@ -16,7 +16,7 @@ use crate::error::Result;
 /// Karras et al. 2022 (arXiv 2206.00364), algorithm 1; where noise is stirred in, after the call as the reference does.
 pub(crate) fn heun(trip: &mut Trip<'_, '_>, mut x: Tensor, listed: usize, churn: &Churn) -> Result<Tensor> {
     let mut call = trip.calls().start;
-    let calls = trip.walk.levels.len();
+    let calls = trip.calls().end;
     while call < calls {
         let from = trip.level(call).sigma;
         let to = trip.walk.levels.get(call + 1).map_or(0.0, |next| next.sigma);

@@ -29,7 +29,7 @@ pub(crate) fn midpoint(
     hops: &[Hop],
     ancestral: bool,
 ) -> Result<Tensor> {
-    let (begin, calls) = (trip.calls().start, trip.walk.levels.len());
+    let (begin, calls) = (trip.calls().start, trip.calls().end);
     for (step, hop) in hops.iter().enumerate().skip(begin / 2) {
         let call = 2 * step;
         let from = trip.level(call).sigma;

@@ -183,7 +183,7 @@ pub(crate) struct Trip<'a, 'w> {
 impl Trip<'_, '_> {
     /// The calls that are left to make.
     pub(crate) fn calls(&self) -> std::ops::Range<usize> {
-        self.walk.begin..self.walk.levels.len()
+        self.walk.begin..self.walk.end
     }
 
     /// The level of a call.
@@ -228,7 +228,7 @@ impl Trip<'_, '_> {
 
     /// Ends the step of `call`: reports it, shows it, and goes on with what the visitor hands back.
     pub(crate) fn arrive(&mut self, call: usize, x: Tensor, clean: Option<&Tensor>) -> Result<Tensor> {
-        let of = self.walk.levels.len();
+        let of = self.walk.end;
         let sigma = match self.walk.levels.get(call + 1) {
             Some(next) => next.listed,
             None => self.walk.sigmas.last().copied().unwrap_or(0.0),

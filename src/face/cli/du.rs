@@ -22,8 +22,17 @@ pub(super) fn run(arguments: &Du) -> Result<()> {
     let (mut models, mut lines) = (Vec::new(), Vec::new());
     let (mut own, mut all, mut counted) = (0, 0, BTreeSet::new());
     for name in registry.names() {
-        // What was imported and is gone takes no room.
-        let (files, here) = registry.usage(&name).unwrap_or_default();
+        let (files, here) = match registry.usage(&name) {
+            Ok(used) => used,
+            // What was imported and is gone takes no room.
+            Err(error) => {
+                lines.push(format!("{:>10}  {name}  {error}", spoken_bytes(0)));
+                models.push(
+                    json!({ "model": name, "bytes": 0, "here": false, "error": error.to_json()["error"] }),
+                );
+                continue;
+            }
+        };
         let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
         // A part that several models share lies there once.
         for (_, bytes) in files.into_iter().filter(|(path, _)| counted.insert(path.clone())) {

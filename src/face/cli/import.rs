@@ -1,5 +1,6 @@
 //! `latentia import`: remembers models where they lie.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -94,7 +95,9 @@ fn many(arguments: &Import, layout: Layout) -> Result<()> {
     }
     let registry = registry();
     let (mut imported, mut others, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-    for sighting in scan(&arguments.path) {
+    let mut names: BTreeSet<String> = registry.names().into_iter().collect();
+    let (sightings, all) = scan(&arguments.path, layout);
+    for sighting in sightings {
         let survey = match sighting.found {
             Ok(survey) => survey,
             Err(error) => {
@@ -105,24 +108,52 @@ fn many(arguments: &Import, layout: Layout) -> Result<()> {
         };
         let finding = &survey.finding;
         let whole = matches!(finding.role, Role::Checkpoint | Role::Denoiser) && finding.family.is_some();
-        let known = registry.names().contains(&sighting.name);
-        let remembered = whole && !known;
-        if remembered && !arguments.dry_run {
-            registry.import(&sighting.path, &sighting.name, &Given::default())?;
-        }
-        let mark = if remembered { "+" } else { "-" };
-        lines.push(format!("{mark}  {}  {}  {}", sighting.name, said(finding), sighting.path.display()));
-        let item = json!({ "name": sighting.name, "path": sighting.path, "role": finding.role,
+        let taken = whole && !names.insert(sighting.name.clone());
+        let same = || registry.find(&sighting.name).ok() == std::path::absolute(&sighting.path).ok();
+        let why = match (whole, taken) {
+            (false, _) => Some("no model by itself"),
+            (true, true) if same() => Some("remembered before"),
+            (true, true) => Some("the name is taken: import it alone, with --name"),
+            (true, false) => None,
+        };
+        let what = format!("{}  {}  {}", sighting.name, said(finding), sighting.path.display());
+        let mut item = json!({ "name": sighting.name, "path": sighting.path, "role": finding.role,
             "family": finding.family, "variant": finding.variant });
-        if remembered { imported.push(item) } else { others.push(item) }
+        if let Some(why) = why {
+            lines.push(format!("-  {what}  ({why})"));
+            item["why"] = why.into();
+            others.push(item);
+            continue;
+        }
+        let done = if arguments.dry_run {
+            Ok(())
+        } else {
+            registry.import(&sighting.path, &sighting.name, &Given::default()).map(|_| ())
+        };
+        match done {
+            Ok(()) => {
+                lines.push(format!("+  {what}"));
+                imported.push(item);
+            }
+            Err(error) => {
+                lines.push(format!("-  {what}  ({error})"));
+                item["error"] = error.to_json()["error"].clone();
+                others.push(item);
+            }
+        }
     }
     if lines.is_empty() {
         let message = format!("`{}` holds no model", arguments.path.display());
         return Err(Error { param: Some("path".into()), ..Error::new(Code::ModelNotFound, message) });
     }
+    if !all {
+        lines.push("there is more in it than is looked through at once: name a folder deeper in it".into());
+    }
+    let would = if arguments.dry_run { "would be " } else { "" };
+    lines.push(format!("{} models {would}remembered; `latentia models` lists them", imported.len()));
     answer(
         arguments.json,
-        &json!({ "layout": layout.name(), "imported": imported, "others": others }),
+        &json!({ "layout": layout.name(), "imported": imported, "others": others, "all": all }),
         &lines,
     )
 }

@@ -1,7 +1,10 @@
 //! The command line: one file a command.
 
 mod artifacts;
+mod destination;
+mod drawing;
 mod du;
+mod edit;
 mod generate;
 mod import;
 mod mcp;
@@ -10,10 +13,11 @@ mod pull;
 mod rm;
 mod serve;
 mod show;
+mod sizes;
 mod tools;
 mod verify;
 
-pub(super) use generate::{DeviceArg, DtypeArg};
+pub(super) use drawing::{DeviceArg, DtypeArg};
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
@@ -39,6 +43,8 @@ struct Cli {
 enum Command {
     /// Draws pictures from a prompt.
     Generate(Box<generate::Generate>),
+    /// Draws a picture anew: all of it, where a mask allows, or its margins.
+    Edit(Box<edit::Edit>),
     /// Says what a model is and can do, and how we know.
     Show(show::Show),
     /// Lists the models that are here and those that are known.
@@ -66,7 +72,8 @@ enum Command {
 impl Command {
     fn json(&self) -> bool {
         match self {
-            Self::Generate(arguments) => arguments.json,
+            Self::Generate(arguments) => arguments.drawing.json,
+            Self::Edit(arguments) => arguments.drawing.json,
             Self::Show(arguments) => arguments.json,
             Self::Models(arguments) => arguments.json,
             Self::Import(arguments) => arguments.json,
@@ -83,6 +90,7 @@ impl Command {
     fn run(&self) -> Result<()> {
         match self {
             Self::Generate(arguments) => generate::run(arguments),
+            Self::Edit(arguments) => edit::run(arguments),
             Self::Show(arguments) => show::run(arguments),
             Self::Models(arguments) => models::run(arguments),
             Self::Import(arguments) => import::run(arguments),

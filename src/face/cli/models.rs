@@ -3,8 +3,9 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{answer, home};
+use super::{answer, home, registry};
 use crate::error::Result;
+use crate::family::known::Finding;
 use crate::registry::{Catalogue, Offer, offers};
 use crate::studio::Studio;
 
@@ -14,7 +15,8 @@ pub(super) struct Models {
     /// Also lists models that are known but not here.
     #[arg(long)]
     known: bool,
-    /// Lists what `pull` fetches by a short name, with size, licence and gate, instead of what is here.
+    /// Lists what `pull` fetches by a short name, with size, licence and gate, instead of what is here: first what draws
+    /// today.
     #[arg(long)]
     available: bool,
     /// Also answers whether a model can be asked for a task, as the typed error if not; for scripts.
@@ -26,16 +28,29 @@ pub(super) struct Models {
 }
 
 pub(super) fn run(arguments: &Models) -> Result<()> {
+    let registry = registry();
+    let mut catalogue = Catalogue::known();
     if arguments.available {
-        let lines: Vec<String> = offers().iter().map(line).collect();
-        return answer(arguments.json, &json!({ "available": offers() }), &lines);
+        return available(&catalogue, arguments.json);
     }
-    let (catalogue, broken) = Studio::open(&home()).catalogue()?;
+    let (mut broken, mut parts) = (Vec::new(), Vec::new());
+    if let Some((name, survey)) = Studio::open(&home()).embedded() {
+        catalogue.install(name, &survey)?;
+    }
+    for name in registry.names() {
+        match registry.survey(&name, None, &[]) {
+            Ok(survey) if survey.finding.tasks.is_empty() => parts.push((name, survey.finding)),
+            Ok(survey) => catalogue.install(&name, &survey)?,
+            Err(error) => broken.push((name, error)),
+        }
+    }
     let mut value = catalogue.to_json();
     let list = broken.iter().map(|(name, error)| json!({ "model": name, "error": error.to_json()["error"] }));
     let list = list.collect::<Vec<Value>>();
     let supports = arguments.supports.iter().map(|pair| supports(&catalogue, pair));
-    value["x_latentia"] = json!({ "broken": list, "supports": supports.collect::<Vec<Value>>() });
+    let part = |(name, found): &(String, Finding)| json!({ "model": name, "role": found.role, "family": found.family, "variant": found.variant });
+    value["x_latentia"] = json!({ "broken": list, "supports": supports.collect::<Vec<Value>>(),
+        "parts": parts.iter().map(part).collect::<Vec<Value>>() });
     let mut lines = Vec::new();
     for listed in catalogue.models().iter().filter(|listed| listed.installed || arguments.known) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -53,6 +68,12 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
                 .to_owned(),
         );
     }
+    for (name, found) in &parts {
+        let role = json!(found.role).as_str().unwrap_or_default().replace('_', " ");
+        let family = found.family.as_deref().unwrap_or("unknown");
+        let family = format!("{family} {}", found.variant.as_deref().unwrap_or_default());
+        lines.push(format!("{name:<48} {:<32} {role}, draws nothing alone", family.trim()));
+    }
     for (name, error) in &broken {
         lines.push(format!("{name:<48} {error}"));
     }
@@ -62,6 +83,23 @@ pub(super) fn run(arguments: &Models) -> Result<()> {
         );
     }
     answer(arguments.json, &value, &lines)
+}
+
+/// What can be fetched: first what draws today, then what is known only.
+fn available(catalogue: &Catalogue, json: bool) -> Result<()> {
+    let runs = |offer: &Offer| catalogue.get(&offer.repository).is_some_and(|listed| listed.runs);
+    let (today, later): (Vec<&Offer>, Vec<&Offer>) = offers().iter().partition(|offer| runs(offer));
+    let mut lines = vec!["draw today:".to_owned()];
+    lines.extend(today.iter().map(|offer| line(offer)));
+    lines.extend([String::new(), "known, not yet runnable here:".to_owned()]);
+    lines.extend(later.iter().map(|offer| line(offer)));
+    let item = |offer: &&Offer| {
+        let mut item = json!(offer);
+        item["runs"] = runs(offer).into();
+        item
+    };
+    let items: Vec<Value> = today.iter().chain(&later).map(item).collect();
+    answer(json, &json!({ "available": items }), &lines)
 }
 
 /// What can be fetched, in one line.

@@ -2,16 +2,18 @@
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::fetching::Fetching;
-use super::generate::listen_for_interrupts;
+use super::drawing::listen_for_interrupts;
 use super::{answer, home, spoken_bytes};
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
-use crate::fetch::{self, ENDPOINT, Hub, Plan, Token};
+use crate::fetch::{self, ENDPOINT, Hub, Plan, Roots, Token};
 use crate::registry::{Licence, Offer, check_name, offer, wanted};
 
 /// The arguments of `latentia pull`.
@@ -76,7 +78,7 @@ pub(super) fn run(arguments: &Pull) -> Result<()> {
         return answer(arguments.json, &value, &lines);
     }
     if !arguments.yes && !arguments.quiet && stdin().is_terminal() && stderr().is_terminal() {
-        ask(&plan)?;
+        ask(&plan, &cancel)?;
     }
     let models = home().join("models");
     let pulled = fetch::pull(&hub, &plan, &models, name, &mut watch(&cancel, &mut fetching));
@@ -125,14 +127,24 @@ fn lines(plan: &Plan, name: &str, licence: Licence, offer: Option<&Offer>) -> Ve
     lines
 }
 
-/// Asks whether to go on.
+/// Asks whether to go on; an interrupt is an answer too.
 ///
 /// # Errors
 /// `cancelled` for anything but yes.
-fn ask(plan: &Plan) -> Result<()> {
+fn ask(plan: &Plan, cancel: &Cancel) -> Result<()> {
     let _ = write!(stderr(), "fetch {}? [y/N] ", spoken_bytes(plan.bytes()));
-    let mut said = String::new();
-    let _ = stdin().lock().read_line(&mut said);
+    let (send, hear) = channel();
+    std::thread::spawn(move || {
+        let mut said = String::new();
+        let _ = stdin().lock().read_line(&mut said);
+        let _ = send.send(said);
+    });
+    let said = loop {
+        match hear.recv_timeout(Duration::from_millis(50)) {
+            Err(RecvTimeoutError::Timeout) if !cancel.is_cancelled() => {}
+            heard => break heard.unwrap_or_default(),
+        }
+    };
     if ["y", "yes"].contains(&said.trim().to_ascii_lowercase().as_str()) {
         return Ok(());
     }
@@ -142,7 +154,11 @@ fn ask(plan: &Plan) -> Result<()> {
 /// The hub that the environment names, as whom it says we are.
 fn hub() -> Result<Hub> {
     let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.into());
-    Hub::new(&endpoint, token()?)
+    let roots = match named("SSL_CERT_FILE")? {
+        Some(pem) => Roots::read(&pem, "SSL_CERT_FILE")?,
+        None => Roots::default(),
+    };
+    Hub::new(&endpoint, token()?, roots)
 }
 
 /// The token of `HF_TOKEN`, else of the file that `HF_TOKEN_PATH` names, else of the file where the hub's own tools
@@ -155,15 +171,10 @@ fn token() -> Result<Option<Token>> {
         }
         return Token::new(&text.to_string_lossy(), "HF_TOKEN").map(Some);
     }
-    if let Some(path) = std::env::var_os("HF_TOKEN_PATH") {
-        if path.is_empty() {
-            return Ok(None);
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let message = format!("the file that HF_TOKEN_PATH names cannot be read: {}", error.kind());
-            Error { param: Some("HF_TOKEN_PATH".into()), ..Error::new(Code::FileNotFound, message) }
-        })?;
-        return Token::new(&text, "HF_TOKEN_PATH").map(Some);
+    if std::env::var_os("HF_TOKEN_PATH").is_some() {
+        let text = named("HF_TOKEN_PATH")?;
+        let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        return text.map(|text| Token::new(&text, "HF_TOKEN_PATH")).transpose();
     }
     let folder = variable("HF_HOME").map(PathBuf::from).or_else(|| {
         let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
@@ -174,6 +185,15 @@ fn token() -> Result<Option<Token>> {
         Some(text) if !text.trim().is_empty() => Token::new(&text, "the hub's token file").map(Some),
         _ => Ok(None),
     }
+}
+
+/// What is in the file that a variable names; nothing where it is not set, or empty.
+fn named(name: &str) -> Result<Option<Vec<u8>>> {
+    let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { return Ok(None) };
+    std::fs::read(path).map(Some).map_err(|error| {
+        let message = format!("the file that {name} names cannot be read: {}", error.kind());
+        Error { param: Some(name.into()), ..Error::new(Code::FileNotFound, message) }
+    })
 }
 
 fn variable(name: &str) -> Option<String> {

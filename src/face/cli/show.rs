@@ -54,8 +54,8 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
     let unknown = if draws { "unknown" } else { "" };
     row("prediction", finding.prediction.clone().unwrap_or_else(|| unknown.into()));
     row("size", finding.size.map_or(String::new(), |[width, height]| format!("{width}x{height}")));
-    if let Some(profile) = finding.profile {
-        row("sides", format!("multiples of {}", profile.multiple));
+    for (name, text) in rules(finding) {
+        row(name, text);
     }
     for (name, text) in terms(value) {
         row(name, text);
@@ -114,6 +114,17 @@ pub(super) fn lines(finding: &Finding, value: &Value) -> Vec<String> {
     lines
 }
 
+/// What sizes and lengths may be: as the files say themselves, else as the family has it.
+fn rules(finding: &Finding) -> Vec<(&'static str, String)> {
+    let multiple = finding.multiple.or(finding.profile.map(|profile| profile.multiple));
+    let every = finding.every.or(finding.profile.map(|profile| profile.every)).filter(|every| *every > 0);
+    let sides = multiple.map(|multiple| ("sides", format!("multiples of {multiple}")));
+    sides
+        .into_iter()
+        .chain(every.map(|every| ("frames", format!("a multiple of {every}, and one"))))
+        .collect()
+}
+
 /// What the makers allow and recommend, and whether anybody has compared it with their words.
 fn terms(value: &Value) -> Vec<(&'static str, String)> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -123,8 +134,10 @@ fn terms(value: &Value) -> Vec<(&'static str, String)> {
         let gate = if licence["gated"] == true { ", asks for an agreement" } else { "" };
         rows.push(("licence", format!("{}{gate} ({})", word(&licence["class"]), word(&licence["because"]))));
     }
-    if licence["said"].is_string() {
-        rows.push(("licence", format!("{} (the file says so)", word(&licence["said"]))));
+    // A name without a class, and the name of a part.
+    let said = word(&licence["said"]);
+    if !said.is_empty() && !word(&licence["because"]).ends_with(&said) {
+        rows.push(("licence", format!("{said} (the file says so)")));
     }
     if defaults.is_object() {
         let (steps, guidance) = (&defaults["steps"], &defaults["guidance"]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::desk::DeskArgs;
 use super::super::progress::Progress;
 use super::answer;
-use super::generate::listen_for_interrupts;
+use super::drawing::listen_for_interrupts;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::tool::{self, Form, Guidance};

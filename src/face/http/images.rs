@@ -16,7 +16,7 @@ use super::reply::{Answer, blocking, json_of};
 use super::tools::{again, finish, start};
 use crate::artifact::store::Artifact;
 use crate::error::{Code, Error, Result};
-use crate::registry::{Listed, task_name};
+use crate::registry::Listed;
 use crate::tool::{self, Desk};
 
 /// Fields of OpenAI's that say nothing which a local model could heed, and their harmless values.
@@ -192,7 +192,7 @@ fn here(desk: &Desk) -> Result<Vec<Value>> {
 }
 
 fn row(listed: &Listed) -> Value {
-    let mut capabilities: Vec<String> = listed.tasks.iter().map(|task| task_name(*task)).collect();
+    let mut capabilities: Vec<String> = listed.tasks.iter().map(|task| task.name().to_owned()).collect();
     for (task, name) in [
         ("text_to_image", "image_generation"),
         ("image_to_image", "image_edit"),

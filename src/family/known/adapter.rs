@@ -4,11 +4,11 @@
 //! `models.md` 3.4 and 4.
 
 use super::rule::Role::{self, Adapter, Controlnet};
-use super::rule::When::{Dim, Has, Is, No};
+use super::rule::When::{Dim, Has, Is, No, Not};
 use super::rule::{Rule, View, part};
-use super::unet::Measure::{Added, Context};
+use super::unet::Measure::{Added, Context, Depth};
 
-const COND: &str = "controlnet_cond_embedding.conv_in.weight|input_hint_block.0.weight|/control_model.input_hint_block.0.weight";
+const COND: &str = "controlnet_cond_embedding.conv_in.weight|input_hint_block.0.weight";
 const BLOCKS: &str = "controlnet_blocks.*";
 const UNION: &str = "control_add_embedding.*|task_embedding";
 const MOTION: &str = "*motion_modules.0.temporal_transformer.transformer_blocks.0.attention_blocks.0.pos_encoder.pe|*motion_modules.0.transformer_blocks.0.pos_embed.pe|*motion_modules.0.transformer_blocks.0.attn1.to_q.weight";
@@ -40,7 +40,14 @@ pub(super) static CONTROLS: &[Rule] = &[
         Controlnet,
         "controlnet",
         "of SDXL",
-        &[Has(COND), Is(Context, 2048), Is(Added, 2816), No(UNION), No(MOTION)],
+        &[Has(COND), Is(Context, 2048), Is(Added, 2816), Is(Depth, 10), No(UNION), No(MOTION)],
+    )
+    .can(STEER),
+    part(
+        Controlnet,
+        "controlnet",
+        "of SDXL, mid",
+        &[Has(COND), Is(Context, 2048), Is(Added, 2816), Not(&Is(Depth, 10)), No(UNION), No(MOTION)],
     )
     .can(STEER),
     part(
@@ -270,16 +277,29 @@ pub(super) fn low_rank(view: &View<'_>) -> Option<usize> {
     (low > 0 && whole <= WHOLE).then_some(low)
 }
 
-const CROSS: &str = "*attn2_to_k.lora_down.weight|*attn2.to_k.lora_A.weight|*attn2.to_k.lora_down.weight|*attn2.to_k.lora.down.weight|*attn2.processor.to_k_lora.down.weight|*attn2_to_k.hada_w1_b|*attn2_to_k.lokr_w2";
+const CROSS: &str = "*attn2_to_k.lora_down.weight|*attn2.to_k.lora_A.weight|*attn2.to_k.lora_down.weight|*attn2.to_k.lora.down.weight|*attn2.processor.to_k_lora.down.weight|*attn2_to_k.hada_w1_b|*attn2_to_k.lokr_w2|*attn2.to_k.lora_A.default.weight";
 const UNET: &str = "*up_blocks*|*output_blocks*|*down_blocks*|*input_blocks*";
-const DOUBLE: &str = "*double_blocks*|*transformer.single_transformer_blocks*|*transformer_single_transformer_blocks*|single_transformer_blocks*|*single_blocks*";
+const DOUBLE: &str = "*double_blocks*|*transformer.single_transformer_blocks*|*transformer_single_transformer_blocks*|*unet_single_transformer_blocks*|single_transformer_blocks*|*single_blocks*";
 const TWO: &str = "*to_qkv_mlp_proj*|*double_stream_modulation*|*single_stream_modulation*";
+/// What a block of one stream gives: seven widths in FLUX.1, nine in FLUX.2.
+const SINGLE_UP: &str = "*single_blocks.*.linear1.lora_B.weight|*single_blocks.*.linear1.lora_up.weight|*single_blocks_*_linear1.lora_up.weight|*single_blocks.*.linear1.lora_B.default.weight";
+/// What a block of two streams takes: the width.
+const DOUBLE_DOWN: &str = "*double_blocks.*.img_attn.qkv.lora_A.weight|*double_blocks.*.img_attn.qkv.lora_down.weight|*double_blocks_*_img_attn_qkv.lora_down.weight|*double_blocks.*.img_attn.qkv.lora_A.default.weight";
 const QWEN: &str = "*img_mod.1.*|*img_mod_1.*|*transformer_blocks*img_mlp*|*transformer_blocks*txt_mlp*";
 const JOINT: &str = "*joint_blocks*";
-const LAYERS: &str = "*layers.*.attention.*|*layers_*_attention_*";
-const WAN: &str = "*blocks.*.self_attn.*|*blocks_*_self_attn_*|*blocks.*.ffn.*|*blocks_*_ffn_*";
-const HUNYUAN: &str =
-    "*double_blocks.*.img_attn_qkv.*|*img_mlp_fc1*|*img_mlp.fc1*|*individual_token_refiner*";
+const NEXT: &str = "*layers.*.attention.qkv.lora_A.weight|*layers.*.attention.qkv.lora_down.weight|*layers_*_attention_qkv.lora_down.weight|*layers.*.attention.to_q.lora_A.weight|*layers.*.attention.to_q.lora_down.weight|*layers_*_attention_to_q.lora_down.weight|*layers.*.attention.to_q.lora_A.default.weight|*layers.*.attention.qkv.lora_A.default.weight";
+const WAN: &str = "*blocks.*.self_attn.*|*blocks_*_self_attn_*|*blocks.*.ffn.*|*blocks_*_ffn_*|*.blocks.*.attn1.*|blocks.*.attn1.*|*unet_blocks_*_attn1_*";
+/// Its own names; where dots are underscores those of FLUX.1 are the same, which has a block less of each kind.
+const HUNYUAN: &str = "*double_blocks.*.img_attn_qkv.*|*img_mlp_fc1*|*img_mlp.fc1*|*individual_token_refiner*|*double_blocks_19_*|*double_blocks.19.*|*single_blocks_38_*|*single_blocks.38.*";
+/// Attention to itself in blocks that are called `transformer_blocks`.
+const SELF: &str = "*transformer_blocks.*.attn1.to_q.lora_A.weight|*transformer_blocks.*.attn1.to_q.lora_down.weight|*transformer_blocks_*_attn1_to_q.lora_down.weight|*transformer_blocks.*.attn1.to_q.lora_A.default.weight|*transformer_blocks.*.attn1.to_k.lora_A.weight";
+const ADDED: &str = "*transformer_blocks*add_q_proj*";
+const SOUND: &str = "*audio_attn1*|*audio_to_video_attn*|*video_to_audio_attn*|*audio_ff*|*audio_adaln_single*|*audio_patchify_proj*|*av_ca_*";
+const KREA: &str = "*blocks.*.attn.wq.*|*blocks_*_attn_wq.*|*txtfusion*|*text_fusion*|*transformer_blocks.*.attn.to_gate.*|*transformer_blocks_*_attn_to_gate.*";
+const STREAMS: &str = "*double_stream_blocks*|*single_stream_blocks*";
+const COSMOS: &str = "*blocks.*.self_attn.q_proj.lora_A.weight|*blocks.*.self_attn.q_proj.lora_down.weight|*blocks_*_self_attn_q_proj.lora_down.weight|*blocks.*.self_attn.q_proj.lora_A.default.weight";
+const H3: &str = "*blocks.*.attn.qkv_proj.*|*blocks_*_attn_qkv_proj.*";
+const AURA: &str = "*double_layers.*|*double_layers_*|*joint_transformer_blocks*";
 
 /// Whose low-rank changes they are.
 pub(super) static LORAS: &[Rule] = &[
@@ -290,23 +310,71 @@ pub(super) static LORAS: &[Rule] = &[
         Role::Lora,
         "flux",
         "",
-        &[Has(DOUBLE), No(TWO), No(HUNYUAN), No(QWEN), No("*distilled_guidance_layer*")],
+        &[
+            Has(DOUBLE),
+            No(TWO),
+            No(HUNYUAN),
+            No(QWEN),
+            No("*distilled_guidance_layer*"),
+            No(AURA),
+            Not(&Dim(SINGLE_UP, 0, 27648)),
+            Not(&Dim(SINGLE_UP, 0, 36864)),
+            Not(&Dim(SINGLE_UP, 0, 55296)),
+            Not(&Dim(DOUBLE_DOWN, -1, 4096)),
+            Not(&Dim(DOUBLE_DOWN, -1, 6144)),
+        ],
     ),
     part(Role::Lora, "chroma", "", &[Has(DOUBLE), Has("*distilled_guidance_layer*")]),
     part(Role::Lora, "flux2", "", &[Has(TWO)]),
-    part(Role::Lora, "hunyuan-video", "", &[Has(DOUBLE), Has(HUNYUAN), No(TWO)]),
+    part(Role::Lora, "flux2", "klein 4B", &[Dim(SINGLE_UP, 0, 27648), No(TWO)]),
+    part(Role::Lora, "flux2", "klein 9B", &[Dim(SINGLE_UP, 0, 36864), No(TWO)]),
+    part(Role::Lora, "flux2", "dev", &[Dim(SINGLE_UP, 0, 55296), No(TWO)]),
+    part(Role::Lora, "flux2", "klein 9B", &[Dim(DOUBLE_DOWN, -1, 4096), No(TWO)]),
+    part(Role::Lora, "flux2", "dev", &[Dim(DOUBLE_DOWN, -1, 6144), No(TWO)]),
+    part(
+        Role::Lora,
+        "hunyuan-video",
+        "",
+        &[
+            Has(DOUBLE),
+            Has(HUNYUAN),
+            No(TWO),
+            Not(&Dim(SINGLE_UP, 0, 55296)),
+            Not(&Dim(DOUBLE_DOWN, -1, 6144)),
+        ],
+    ),
     part(
         Role::Lora,
         "qwen-image",
         "",
-        &[Has(QWEN), No(TWO), No("*double_blocks*"), No("*single_transformer_blocks*")],
+        &[Has(QWEN), No(TWO), No("*double_blocks*"), No("*single_transformer_blocks*"), No(SELF)],
     ),
     part(Role::Lora, "sd3", "", &[Has(JOINT)]),
-    part(Role::Lora, "z-image", "", &[Has(LAYERS), No(DOUBLE), No(UNET)]),
+    part(Role::Lora, "z-image", "", &[Dim(NEXT, -1, 3840), No(DOUBLE), No(UNET)]),
+    part(Role::Lora, "lumina2", "", &[Dim(NEXT, -1, 2304), No(DOUBLE), No(UNET)]),
+    part(Role::Lora, "ideogram4", "", &[Dim(NEXT, -1, 4608), No(DOUBLE), No(UNET)]),
     part(
         Role::Lora,
         "wan",
         "",
-        &[Has(WAN), No(LAYERS), No(DOUBLE), No(UNET), No("*llm_adapter*"), No("*q_proj*")],
+        &[Has(WAN), No(NEXT), No(DOUBLE), No(UNET), No("*llm_adapter*"), No("*q_proj*"), No(SELF)],
     ),
+    part(Role::Lora, "ltx2", "", &[Has(SOUND), No(UNET), No(DOUBLE)]),
+    part(Role::Lora, "ltx", "2B", &[Has(SELF), Dim(CROSS, -1, 2048), No(UNET), No(SOUND), No(ADDED)]),
+    part(Role::Lora, "ltx", "13B", &[Has(SELF), Dim(CROSS, -1, 4096), No(UNET), No(SOUND), No(ADDED)])
+        .note("one of LTX-2 that leaves the sound alone has the same names and sizes"),
+    part(Role::Lora, "sana", "1.6B", &[Has(SELF), Dim(CROSS, -1, 2240), No(UNET)]),
+    part(Role::Lora, "pixart", "", &[Has(SELF), Dim(CROSS, -1, 1152), No(UNET)])
+        .note("one of Sana 0.6B has the same names and sizes"),
+    part(Role::Lora, "cogvideox", "2B", &[Dim(SELF, -1, 1920), No(CROSS), No(UNET), No(ADDED)]),
+    part(Role::Lora, "cogvideox", "5B", &[Dim(SELF, -1, 3072), No(CROSS), No(UNET), No(ADDED)]),
+    part(Role::Lora, "mochi", "", &[Has(SELF), Has(ADDED), No(CROSS), No(UNET)]),
+    part(Role::Lora, "krea2", "", &[Has(KREA), No(UNET), No(DOUBLE)]),
+    part(Role::Lora, "hidream", "", &[Has(STREAMS)]),
+    part(Role::Lora, "anima", "", &[Has("*llm_adapter*"), No(UNET)]),
+    part(Role::Lora, "anima", "", &[Dim(COSMOS, -1, 2048), No("*llm_adapter*")])
+        .note("one of Cosmos-Predict2 2B has the same names and sizes"),
+    part(Role::Lora, "cosmos-predict2", "14B", &[Dim(COSMOS, -1, 5120), No("*llm_adapter*")]),
+    part(Role::Lora, "minimax-h3", "", &[Has(H3)]),
+    part(Role::Lora, "auraflow", "", &[Has(AURA)]),
 ];

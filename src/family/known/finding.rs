@@ -1,12 +1,15 @@
 //! What was found out about files: facts with evidence, and where the evidence disagrees.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::super::contract::{Evidence, Task};
 use super::profile::Profile;
-use super::rule::Role;
+use super::rule::{Role, Rule};
+use super::{denoisers, rules, variants};
+use crate::error::{Error, Result};
 
 /// How sure a fact is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,6 +84,10 @@ pub struct Finding {
     pub prediction: Option<String>,
     /// Width and height when none is asked for.
     pub size: Option<[usize; 2]>,
+    /// Sides are multiples of it, where the files say so themselves.
+    pub multiple: Option<usize>,
+    /// A clip has so many times a number of frames and one, where the files say so themselves.
+    pub every: Option<usize>,
     /// What it can be asked for.
     pub tasks: Vec<Task>,
     /// What the tasks' names do not say.
@@ -114,6 +121,8 @@ impl Finding {
             variant: None,
             prediction: None,
             size: None,
+            multiple: None,
+            every: None,
             tasks: Vec::new(),
             abilities: Vec::new(),
             runs: false,
@@ -181,16 +190,23 @@ impl Finding {
             let (width, height) = claim.value.split_once('x')?;
             Some([width.parse().ok()?, height.parse().ok()?])
         });
+        let number = |finding: &Self, fact: &str| finding.says(fact)?.value.parse().ok();
+        self.multiple = number(self, "sides");
+        self.every = number(self, "frames");
         if self.family.is_none() || torn(self, "prediction") {
             self.runs = false;
         }
     }
 
-    /// The user's word; else that of the config, unless the tensors say the same and more.
+    /// The user's word; else that of the config, unless the tensors say the same and more; nothing where the user says
+    /// that it is of another family, whose variants these are not.
     fn settled_variant(&self) -> Option<String> {
         let best = self.says("variant")?;
         if matches!(best.because, Evidence::User(_)) {
             return Some(best.value.clone());
+        }
+        if self.is_contradicted() {
+            return None;
         }
         let of = |wanted: fn(&Evidence) -> bool| {
             self.claims.iter().find(|claim| claim.fact == "variant" && wanted(&claim.because))
@@ -203,6 +219,78 @@ impl Finding {
             _ => best,
         };
         Some(chosen.value.clone())
+    }
+
+    /// Whether the user says that it is of another family than its files say.
+    pub fn is_contradicted(&self) -> bool {
+        let user = self.says("family").filter(|claim| matches!(claim.because, Evidence::User(_)));
+        user.is_some_and(|user| self.sure("family").iter().any(|claim| claim.value != user.value))
+    }
+
+    /// Takes the user's word for what it is: the facts of that row of the tables in place of those that tensors chose.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a family or a variant that is not known, with those that are.
+    pub fn retell(&mut self) -> Result<()> {
+        let user = |fact: &str| {
+            let claim = self.says(fact).filter(|claim| matches!(claim.because, Evidence::User(_)))?;
+            Some(claim.value.clone())
+        };
+        let (family, variant) = (user("family"), user("variant"));
+        if family.is_none() && variant.is_none() {
+            return Ok(());
+        }
+        let Some(own) = family.clone().or_else(|| self.says("family").map(|claim| claim.value.clone()))
+        else {
+            return Err(Error::argument("variant", "a variant is told of a file whose family nothing tells")
+                .hint("say --set family=… too"));
+        };
+        let known = variants(&own);
+        if known.is_empty() {
+            let families: BTreeSet<&str> =
+                rules().map(|rule| rule.family).filter(|f| !f.is_empty()).collect();
+            let families: Vec<&str> = families.into_iter().collect();
+            return Err(Error::argument("family", format!("there is no family `{own}`"))
+                .hint(format!("the families are {}", families.join(", "))));
+        }
+        if let Some(variant) = variant.as_deref().filter(|variant| !known.contains(variant)) {
+            let named: Vec<&str> = known.into_iter().filter(|name| !name.is_empty()).collect();
+            return Err(Error::argument("variant", format!("the family {own} has no variant `{variant}`"))
+                .hint(format!("its variants are {}", named.join(", "))));
+        }
+        let silent = self.sure("family").iter().all(|claim| matches!(claim.because, Evidence::User(_)));
+        if variant.is_some() || silent || self.is_contradicted() {
+            self.take_rows(&own, variant.as_deref());
+        }
+        Ok(())
+    }
+
+    /// The facts of a family's rows, or of one variant's, in place of those that tensors chose; what its rows do not
+    /// agree on stays open.
+    fn take_rows(&mut self, family: &str, variant: Option<&str>) {
+        let of = |rule: &&Rule| {
+            rule.family == family
+                && !rule.tasks.is_empty()
+                && variant.is_none_or(|variant| rule.variant == variant)
+        };
+        let rows: Vec<&Rule> = denoisers().filter(of).collect();
+        let is_model = matches!(self.role, Role::Denoiser | Role::Checkpoint);
+        let (Some(first), true) = (rows.first(), is_model) else { return };
+        self.claims.retain(|claim| {
+            let habit = ["prediction", "size"].contains(&claim.fact);
+            !(habit && matches!(claim.because, Evidence::Assumed(_)))
+        });
+        let because = || Evidence::Assumed(format!("as {family} has it, which the user says it is"));
+        if rows.iter().all(|row| row.prediction == first.prediction) {
+            self.claim(Claim::new("prediction", first.prediction, because(), Confidence::Likely));
+        }
+        if first.size != [0, 0] && rows.iter().all(|row| row.size == first.size) {
+            let size = format!("{}x{}", first.size[0], first.size[1]);
+            self.claim(Claim::new("size", size, because(), Confidence::Likely));
+        }
+        self.tasks = first.tasks.to_vec();
+        self.abilities = first.abilities.to_vec();
+        self.runs = rows.iter().any(|row| row.runs);
     }
 
     fn sure(&self, fact: &str) -> Vec<&Claim> {

@@ -4,6 +4,7 @@
 //! `models.md` 3.2 and 3.4, *metadata worth trusting*.
 
 use super::super::contract::Evidence;
+use super::carried::read_carried;
 use super::finding::{Claim, Confidence, Finding};
 use crate::weights::Inventory;
 
@@ -97,6 +98,11 @@ pub(super) fn read_notes(finding: &mut Finding, inventory: &Inventory) {
             ));
         }
     }
+    read_carried(finding, inventory);
+    if let Some(size) = inventory.metadata.get("modelspec.resolution").filter(|text| is_size(text)) {
+        let because = Evidence::Metadata("modelspec.resolution".into());
+        finding.claim(Claim::new("size", size.as_str(), because, Confidence::Likely));
+    }
     for (key, fact) in [
         ("modelspec.license", "licence"),
         ("modelspec.title", "title"),
@@ -107,6 +113,12 @@ pub(super) fn read_notes(finding: &mut Finding, inventory: &Inventory) {
             finding.claim(Claim::new(fact, shown, Evidence::Metadata(key.into()), Confidence::Likely));
         }
     }
+}
+
+/// Whether a note is a width and a height that a picture can have.
+fn is_size(text: &str) -> bool {
+    let side = |side: &str| side.parse::<usize>().is_ok_and(|side| (1..=8192).contains(&side));
+    text.split_once('x').is_some_and(|(width, height)| side(width) && side(height))
 }
 
 /// Adds what words in a file's name say; a name never tells the family.

@@ -22,6 +22,7 @@ const FLUX: &str = "double_blocks.0.img_attn.norm.key_norm.scale|double_blocks.0
 const FLUX_IN: &str = "img_in.weight|x_embedder.weight";
 const POOLED: &str = "vector_in.in_layer.weight|time_text_embed.text_embedder.linear_1.weight";
 const GUIDED: &str = "guidance_in.in_layer.weight|time_text_embed.guidance_embedder.linear_1.weight";
+const JUMP: &str = "ref_time_in.in_layer.*|target_timestep_embedder.linear_1.*";
 const EARLY: &str = "early_stream_modulations.image.lin.weight|early_stream_modulations.image.linear.weight";
 const GATE: &str = "double_blocks.0.img_mlp.gate_proj.weight";
 const APPROXIMATOR: &str = "distilled_guidance_layer.*";
@@ -161,11 +162,8 @@ pub(super) static IMAGES: &[Rule] = &[
         .tasks(DRAW)
         .can(&["edit", "references"])
         .flow(1024, 1024),
-    denoiser("flux3", "base", &[Has(EARLY), No("ref_time_in.in_layer.*")])
-        .tasks(DRAW)
-        .can(&["references"])
-        .flow(1024, 1024),
-    denoiser("flux3", "distilled", &[Has(EARLY), Has("ref_time_in.in_layer.*")])
+    denoiser("flux3", "base", &[Has(EARLY), No(JUMP)]).tasks(DRAW).can(&["references"]).flow(1024, 1024),
+    denoiser("flux3", "distilled", &[Has(EARLY), Has(JUMP)])
         .tasks(DRAW)
         .can(&["references"])
         .flow(1024, 1024),

@@ -5,6 +5,7 @@
 //! matcher reads it. Every fact carries its evidence; where nothing tells, nothing is claimed.
 
 mod adapter;
+mod carried;
 mod checked;
 mod finding;
 mod hint;
@@ -29,6 +30,22 @@ pub use unet::{Measure, Sizes};
 /// Every denoiser that is known, for those who list them.
 pub fn denoisers() -> impl Iterator<Item = &'static Rule> {
     unet::UNETS.iter().chain(image::IMAGES).chain(video::VIDEOS)
+}
+
+/// The variants of a family that rows of the tables or classes of folders name, sorted; none for a family that nobody
+/// knows.
+pub fn variants(family: &str) -> Vec<&'static str> {
+    let of_rules = rules().filter(|rule| rule.family == family).map(|rule| rule.variant);
+    let mut variants: Vec<&str> = of_rules.chain(pipeline::variants(family)).collect();
+    variants.sort_unstable();
+    variants.dedup();
+    variants
+}
+
+/// The row of a denoiser that draws: this variant of the family, else the family's first.
+pub fn row(family: &str, variant: &str) -> Option<&'static Rule> {
+    let of = || denoisers().filter(|rule| rule.family == family && !rule.tasks.is_empty());
+    of().find(|rule| rule.variant == variant).or_else(|| of().next())
 }
 
 /// Every rule there is, of whatever role.

@@ -20,6 +20,8 @@ const LTX: &str =
 const ATTENDS: &str = "decoder.mid_block.attentions.*|decoder.mid.attn_1.*";
 const LTX_TIME: &str = "decoder.last_time_embedder.*|decoder.time_embedder.*";
 const COG: &str = "decoder.*norm_layer*";
+const MOCHI_IN: &str = "decoder.blocks.0.0.weight|blocks.0.0.weight";
+const MOCHI_ATTENDS: &str = "layers.*.attn_block.attn.qkv.weight|encoder.layers.*.attn_block.attn.qkv.weight";
 const DEEP: &str = "encoder.project_in.conv*|decoder.up_blocks.*.conv_inverted.weight";
 const TINY: &str = "decoder.layers.0.weight|taesd_decoder.1.weight|decoder.1.weight";
 
@@ -58,6 +60,19 @@ pub(super) static VAES: &[Rule] = &[
         "mochi-vae",
         "12 channels",
         &[Has("decoder.block_in.resnets.0.conv1.conv.weight"), Has("decoder.up_blocks.0.proj.weight")],
+    ),
+    // As its makers published it: the encoder and the decoder each alone, numbered from the pixels on.
+    part(
+        Vae,
+        "mochi-vae",
+        "12 channels",
+        &[Dim(MOCHI_IN, 1, 12), Has("decoder.output_proj.weight|output_proj.weight"), No(IN), No(IN3)],
+    ),
+    part(
+        Vae,
+        "mochi-vae",
+        "encoder alone",
+        &[Has("layers.0.weight|encoder.layers.0.weight"), Has(MOCHI_ATTENDS), No(MOCHI_IN)],
     ),
     part(Vae, "h3-vae", "24 channels", &[Has("decoder.transformer_blocks.0.scale1"), Dim(QUANT, 0, 24)]),
     part(Vae, "ltx-vae", "", &[Has(LTX), No(COG), No(ATTENDS)]),

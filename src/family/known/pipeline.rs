@@ -23,6 +23,8 @@ struct Class {
     variant: &'static str,
     tasks: &'static [Task],
     abilities: &'static [&'static str],
+    /// Families whose networks it was trained from, so that its shapes are theirs.
+    shaped: &'static [&'static str],
     /// Component, key, and the value as JSON writes it.
     when: &'static [(&'static str, &'static str, &'static str)],
 }
@@ -36,12 +38,16 @@ const fn class(
     tasks: &'static [Task],
     when: &'static [Setting],
 ) -> Class {
-    Class { name, family, variant, tasks, abilities: &[], when }
+    Class { name, family, variant, tasks, abilities: &[], shaped: &[], when }
 }
 
 impl Class {
     const fn can(self, abilities: &'static [&'static str]) -> Self {
         Self { abilities, ..self }
+    }
+
+    const fn shaped(self, shaped: &'static [&'static str]) -> Self {
+        Self { shaped, ..self }
     }
 }
 
@@ -71,8 +77,8 @@ static CLASSES: &[Class] = &[
     class("StableDiffusionXLInstructPix2PixPipeline", "stable-diffusion-xl", "instruct-pix2pix", EDIT, &[]).can(&["edit"]),
     class("KolorsPipeline", "kolors", "1", DRAW, &[]),
     class("StableVideoDiffusionPipeline", "stable-video-diffusion", "1", MOVE, &[]),
-    class("Zero123PlusPipeline", "zero123", "plus", VIEWS, &[]),
-    class("Zero1to3StableDiffusionPipeline", "zero123", "1", VIEWS, &[]),
+    class("Zero123PlusPipeline", "zero123", "plus", VIEWS, &[]).shaped(&["stable-diffusion"]),
+    class("Zero1to3StableDiffusionPipeline", "zero123", "1", VIEWS, &[]).shaped(&["stable-diffusion"]),
     class("MVDreamPipeline", "mvdream", "1", VIEWS, &[]),
     class("StableDiffusion3Pipeline", "sd3", "", DRAW, &[]),
     class("StableDiffusion3Pipeline", "sd3", "3.5 large", DRAW, &[("transformer", "num_layers", "38")]),
@@ -160,6 +166,11 @@ static CLASSES: &[Class] = &[
     class("AutoencoderKLTemporalDecoder", "svd-vae", "", &[], &[]),
 ];
 
+/// The variants of a family that classes name.
+pub(super) fn variants(family: &str) -> impl Iterator<Item = &'static str> {
+    CLASSES.iter().filter(move |class| class.family == family).map(|class| class.variant)
+}
+
 /// Adds what a folder's class and settings say; `false` if the class means nothing to us.
 pub fn read_class(finding: &mut Finding, name: &str, configs: &Configs) -> bool {
     let holds = |(component, key, value): &Setting| {
@@ -169,6 +180,14 @@ pub fn read_class(finding: &mut Finding, name: &str, configs: &Configs) -> bool 
     let fitting = CLASSES.iter().filter(|class| class.name == name && class.when.iter().all(holds));
     // The last of those with the most conditions.
     let Some(class) = fitting.max_by_key(|class| class.when.len()) else { return false };
+    let theirs = |claim: &&Claim| class.shaped.contains(&claim.value.as_str());
+    if let Some(shape) = finding.says("family").filter(theirs).map(|claim| claim.value.clone()) {
+        let variant = finding.says("variant").map_or(String::new(), |claim| format!(" {}", claim.value));
+        finding.notes.push(format!("its network is shaped like that of {shape}{variant}"));
+        finding.claims.retain(|claim| !["family", "variant"].contains(&claim.fact));
+        finding.tasks.clear();
+        finding.abilities.clear();
+    }
     let file = if configs.contains_key("scheduler") || configs.len() > 1 {
         "model_index.json"
     } else {

@@ -116,7 +116,8 @@ pub(super) static UNETS: &[Rule] = &[
         .tasks(EDIT)
         .can(&["inpaint", "outpaint"])
         .predicts("epsilon")
-        .size(512, 512),
+        .size(512, 512)
+        .runs(),
     denoiser(
         SD,
         "1 instruct-pix2pix",
@@ -125,7 +126,8 @@ pub(super) static UNETS: &[Rule] = &[
     .tasks(EDIT)
     .can(&["edit"])
     .predicts("epsilon")
-    .size(512, 512),
+    .size(512, 512)
+    .runs(),
     denoiser("zero123", "1", &[Is(Context, 768), Is(Input, 8), Has("/cc_projection.weight")])
         .tasks(VIEWS)
         .predicts("epsilon")
@@ -133,12 +135,12 @@ pub(super) static UNETS: &[Rule] = &[
     denoiser(
         SD,
         "1 small, without a middle",
-        &[Is(Context, 768), Is(Width, 320), Is(Middle, 0), Is(Levels, 4)],
+        &[Is(Context, 768), Is(Width, 320), Is(Input, 4), Is(Middle, 0), Is(Levels, 4)],
     )
     .tasks(DRAW)
     .predicts("epsilon")
     .size(512, 512),
-    denoiser(SD, "1 small, three levels", &[Is(Context, 768), Is(Width, 320), Is(Levels, 3)])
+    denoiser(SD, "1 small, three levels", &[Is(Context, 768), Is(Width, 320), Is(Input, 4), Is(Levels, 3)])
         .tasks(DRAW)
         .predicts("epsilon")
         .size(512, 512),
@@ -222,12 +224,14 @@ pub(super) static UNETS: &[Rule] = &[
     .can(&["inpaint"])
     .predicts("epsilon")
     .size(1024, 1024)
+    .runs()
     .note(HIDDEN),
     denoiser(XL, "inpaint", &[Is(Context, 2048), Is(Added, 2816), Is(Input, 9)])
         .tasks(EDIT)
         .can(&["inpaint", "outpaint"])
         .predicts("epsilon")
-        .size(1024, 1024),
+        .size(1024, 1024)
+        .runs(),
     denoiser(
         XL,
         "instruct-pix2pix",
@@ -266,6 +270,7 @@ pub(super) static UNETS: &[Rule] = &[
         .can(&["inpaint"])
         .predicts("v")
         .size(1024, 1024)
+        .runs()
         .note("wants rescaled betas where `ztsnr` is there, trailing steps and guidance rescale 0.7"),
     denoiser(
         XL,
@@ -297,6 +302,7 @@ pub(super) static UNETS: &[Rule] = &[
         .can(&["refine"])
         .predicts("epsilon")
         .size(1024, 1024)
+        .runs()
         .note("finishes what the base began; asks for an aesthetic score"),
     denoiser(
         "kolors",

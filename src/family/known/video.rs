@@ -23,6 +23,7 @@ const LTX: &str = "patchify_proj.weight|proj_in.weight";
 const LTX_TIME: &str = "adaln_single.linear.weight|time_embed.linear.weight";
 const LTX_TEXT: &str = "caption_projection.linear_1.weight";
 const LTX_ROWS: &str = "transformer_blocks.0.scale_shift_table";
+const LTX_GATES: &str = "transformer_blocks.0.attn1.to_gate_logits.weight";
 const SOUND: &str = "audio_adaln_single.*|av_ca_*|audio_proj_in.weight|audio_patchify_proj.weight";
 
 const HUNYUAN: &str = "txt_in.individual_token_refiner.*|context_embedder.token_refiner.*";
@@ -133,6 +134,15 @@ pub(super) static VIDEOS: &[Rule] = &[
         .tasks(BOTH)
         .can(&["sound"])
         .flow(768, 512),
+    denoiser(
+        "ltx2",
+        "2.3 or later, 22B",
+        &[Has(LTX), Has(LTX_TIME), Has(SOUND), Has(LTX_GATES), No(LTX_TEXT)],
+    )
+    .tasks(BOTH)
+    .can(&["sound"])
+    .flow(768, 512)
+    .note("2.3 or 2.5: the metadata `model_version` says which"),
     denoiser("hunyuan-video", "T2V", &[Has(HUNYUAN), Dim(HUNYUAN_IN, 1, 16), No(NEW), Rank(HUNYUAN_IN, 5)])
         .tasks(WORDS)
         .flow(1280, 720),

@@ -48,17 +48,27 @@ pub struct UnetConfig {
     pub time: usize,
     /// Width of the guidance embedding of networks that were distilled to hear it (LCM).
     pub guidance: Option<usize>,
+    /// What is heard beside the time and the text's tokens: the whole prompt and sizes (SD XL).
+    pub added: Option<Added>,
     /// Whether the input is mapped from [0, 1] to [-1, 1] first.
     pub centre: bool,
     /// Zeros before the picture in the downsamplers.
     pub down_padding: usize,
 }
 
+/// The numbers that SD XL hears beside the time: the whole prompt as one vector, and a few sizes as sinusoids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Added {
+    /// Width of the sinusoid of one size.
+    pub size: usize,
+    /// Width of everything together.
+    pub width: usize,
+}
+
 /// Keys whose only value that this network knows is null or false.
 const NEUTRAL: &[&str] = &[
     "class_embed_type",
     "num_class_embeds",
-    "addition_embed_type",
     "encoder_hid_dim",
     "encoder_hid_dim_type",
     "dual_cross_attention",
@@ -143,11 +153,25 @@ impl UnetConfig {
             freq_shift: config.opt_number("freq_shift", f64::MIN..=f64::MAX)?.unwrap_or(0.0),
             time: config.opt_usize("time_embedding_dim", 1..=1 << 16)?.unwrap_or(4 * channels[0]),
             guidance: config.opt_usize("time_cond_proj_dim", 2..=1 << 14)?,
+            added: added(config)?,
             centre: config.opt_bool("center_input_sample")?.unwrap_or(false),
             down_padding: config.opt_usize("downsample_padding", 0..=1)?.unwrap_or(1),
             levels,
         })
     }
+}
+
+/// The further embedding of SD XL, if there is one; other kinds are refused.
+fn added(config: &Config) -> Result<Option<Added>> {
+    const KEY: &str = "addition_embed_type";
+    if config.field(KEY).is_none() {
+        return Ok(None);
+    }
+    config.supported(KEY, config.opt_text(KEY)? == Some("text_time"), "null or text_time")?;
+    Ok(Some(Added {
+        size: config.usize("addition_time_embed_dim", 2..=1 << 12)?,
+        width: config.usize("projection_class_embeddings_input_dim", 2..=1 << 16)?,
+    }))
 }
 
 const MIDDLE: &str = "UNetMidBlock2DCrossAttn";
@@ -199,10 +223,11 @@ fn per_level(
 }
 
 impl UnetConfig {
-    /// Reads the network off its tensors (diffusers' names), as Stable Diffusion 1 and 2 have it.
+    /// Reads the network off its tensors (diffusers' names), as Stable Diffusion 1, 2 and XL have it.
     ///
     /// The number of heads, the groups and the epsilons are in no shape: 8 heads where the transformers' way in is a
-    /// convolution (SD 1), 64 channels a head where it is linear (SD 2), 32 groups.
+    /// convolution (SD 1), 64 channels a head where it is linear (SD 2, XL), 32
+    /// groups, sinusoids of 256 for sizes.
     ///
     /// # Errors
     /// `model_incompatible` if the tensors are no such network, with the remedy of giving its config.
@@ -270,6 +295,10 @@ impl UnetConfig {
                 .shape("time_embedding.cond_proj.weight")
                 .and_then(|shape| shape.get(1))
                 .copied(),
+            added: inventory
+                .shape("add_embedding.linear_1.weight")
+                .and_then(|shape| shape.get(1))
+                .map(|&width| Added { size: 256, width }),
             centre: false,
             down_padding: 1,
             levels,

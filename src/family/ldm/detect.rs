@@ -1,11 +1,11 @@
-//! Recognises Stable Diffusion 1.x and 2.x and reads the facts off its files.
+//! Recognises Stable Diffusion 1.x, 2.x and XL and reads the facts off its files.
 
 use serde_json::{Value, json};
 
-use super::super::contract::{Card, Evidence, Fact, Task};
+use super::super::contract::{Beside, Card, Evidence, Fact, Sizes, Task};
 use super::super::parts::Parts;
 use super::config::UnetConfig;
-use super::{CodecConfig, StableDiffusion};
+use super::{CodecConfig, Encoder, StableDiffusion, shapes};
 use crate::codec::{KlConfig, TinyConfig};
 use crate::diffusion::Settings;
 use crate::error::{Code, Error, Result};
@@ -13,7 +13,17 @@ use crate::text::{ClipConfig, Tokenizer};
 use crate::weights::{Config, Folder};
 
 /// Pipelines of diffusers that are this network with this encoder.
-const PIPELINES: &[&str] = &["StableDiffusionPipeline", "LatentConsistencyModelPipeline"];
+const PIPELINES: &[&str] = &[
+    "StableDiffusionPipeline",
+    "StableDiffusionImg2ImgPipeline",
+    "StableDiffusionInpaintPipeline",
+    "StableDiffusionInstructPix2PixPipeline",
+    "LatentConsistencyModelPipeline",
+    "LatentConsistencyModelImg2ImgPipeline",
+    "StableDiffusionXLPipeline",
+    "StableDiffusionXLImg2ImgPipeline",
+    "StableDiffusionXLInpaintPipeline",
+];
 
 /// `None` if these are files of another family.
 ///
@@ -23,28 +33,26 @@ pub(super) fn detect(parts: &Parts) -> Result<Option<StableDiffusion>> {
     match parts.configs() {
         Some(folder) if !PIPELINES.contains(&folder.class()) => Ok(None),
         Some(folder) => from_configs(parts, folder).map(Some),
-        None => from_shapes(parts).map(Some),
+        None => shapes::read(parts).map(Some),
     }
 }
 
-/// The tokenizer that stands beside the encoder, or CLIP's own.
+/// The tokenizer of a component that stands beside the encoder, or CLIP's own.
 ///
 /// # Errors
 /// `tokenizer_invalid`; `model_incompatible` if an id does not fit the encoder.
-pub fn tokenizer(parts: &Parts, text: &ClipConfig) -> Result<Tokenizer> {
-    let config = match parts.file("tokenizer", "tokenizer_config.json")? {
-        Some(bytes) => Some(Config::read(&bytes, "tokenizer/tokenizer_config.json")?.value),
+pub fn tokenizer(parts: &Parts, component: &str, text: &ClipConfig) -> Result<Tokenizer> {
+    let config = match parts.file(component, "tokenizer_config.json")? {
+        Some(bytes) => Some(Config::read(&bytes, format!("{component}/tokenizer_config.json"))?.value),
         None => None,
     };
-    let file = |name: &str| parts.file("tokenizer", name);
+    let file = |name: &str| parts.file(component, name);
     let tokenizer = match (file("vocab.json")?, file("merges.txt")?, file("tokenizer.json")?) {
         (Some(vocab), Some(merges), None) => Tokenizer::from_merges(&vocab, &merges, config.as_ref())?,
         (_, _, Some(whole)) => Tokenizer::from_json(&whole, config.as_ref())?,
-        _ if parts.configs().is_some_and(|folder| folder.component("tokenizer").is_some()) => {
-            return Err(Error::new(
-                Code::ModelNotDownloaded,
-                "`tokenizer` has neither vocab.json and merges.txt nor tokenizer.json",
-            ));
+        _ if parts.configs().is_some_and(|folder| folder.component(component).is_some()) => {
+            let message = format!("`{component}` has neither vocab.json and merges.txt nor tokenizer.json");
+            return Err(Error::new(Code::ModelNotDownloaded, message));
         }
         _ => Tokenizer::clip(text.width != 768)?,
     };
@@ -64,7 +72,11 @@ pub fn tokenizer(parts: &Parts, text: &ClipConfig) -> Result<Tokenizer> {
 /// Everything from the configs that came with the weights.
 fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     let unsupported = |what: String| Error::new(Code::ModelUnsupported, what);
-    for (name, classes) in [("unet", UNETS), ("vae", CODECS), ("text_encoder", ENCODERS)] {
+    let encoders = TEXTS.iter().filter(|[name, _]| folder.component(name).is_some());
+    let encoders: Vec<[&'static str; 2]> = encoders.copied().collect();
+    let first = encoders.first().map_or("text_encoder", |[name, _]| name);
+    let named = encoders.iter().skip(1).map(|[name, _]| (*name, ENCODERS));
+    for (name, classes) in [("unet", UNETS), ("vae", CODECS), (first, ENCODERS)].into_iter().chain(named) {
         let Some(component) = folder.component(name) else {
             return Err(Error::new(
                 Code::ModelIncompatible,
@@ -84,7 +96,14 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     } else {
         CodecConfig::Kl(KlConfig::read(&codec)?)
     };
-    let text = ClipConfig::read(&folder.config("text_encoder")?)?;
+    let mut texts = Vec::with_capacity(encoders.len());
+    for components in encoders {
+        let config = folder.config(components[0])?;
+        let projects = folder.component(components[0]).is_some_and(|it| it.class == PROJECTING);
+        let config =
+            if projects { ClipConfig::with_projection(&config)? } else { ClipConfig::read(&config)? };
+        texts.push(Encoder { components, config });
+    }
     let sample = folder.config("unet")?.opt_usize("sample_size", 1..=4096)?.unwrap_or(64);
     let side = Fact::new(sample, Evidence::Config("unet/config.json sample_size".into()));
     let scheduler = folder.config("scheduler")?;
@@ -99,12 +118,16 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
         because = told.because.clone();
     }
     let sampler = Fact::new(Settings::read(Some(&class), &scheduler)?, because);
-    assemble(parts, Found { unet, text, codec, side, sampler })
+    let silent = folder.index().opt_bool("force_zeros_for_empty_prompt")?.unwrap_or(true);
+    assemble(parts, Found { unet, texts, codec, side, sampler, silent })
 }
 
+/// Text encoders by their components, each with that of its tokenizer.
+pub(super) const TEXTS: &[[&str; 2]] = &[["text_encoder", "tokenizer"], ["text_encoder_2", "tokenizer_2"]];
+const PROJECTING: &str = "CLIPTextModelWithProjection";
 const UNETS: &[&str] = &["UNet2DConditionModel"];
 const CODECS: &[&str] = &["AutoencoderKL", "AutoencoderTiny"];
-const ENCODERS: &[&str] = &["CLIPTextModel"];
+const ENCODERS: &[&str] = &["CLIPTextModel", PROJECTING];
 
 /// What diffusers' pipelines change in a scheduler's config when they are constructed.
 ///
@@ -112,47 +135,29 @@ const ENCODERS: &[&str] = &["CLIPTextModel"];
 /// `huggingface/diffusers src/diffusers/pipelines/stable_diffusion/pipeline_stable_diffusion.py`, `__init__`.
 fn as_pipelines_do(pipeline: &str, scheduler: &Value) -> Value {
     let mut scheduler = scheduler.clone();
-    if pipeline == "StableDiffusionPipeline" {
-        scheduler["steps_offset"] = json!(1);
-        if scheduler["clip_sample"] == true || scheduler.get("clip_sample").is_none() {
-            scheduler["clip_sample"] = json!(false);
+    match pipeline {
+        "StableDiffusionPipeline" | "StableDiffusionImg2ImgPipeline" => {
+            scheduler["steps_offset"] = json!(1);
+            if scheduler["clip_sample"] == true || scheduler.get("clip_sample").is_none() {
+                scheduler["clip_sample"] = json!(false);
+            }
         }
+        "StableDiffusionInpaintPipeline" => {
+            scheduler["steps_offset"] = json!(1);
+            if scheduler.get("skip_prk_steps").is_some() {
+                scheduler["skip_prk_steps"] = json!(true);
+            }
+        }
+        _ => {}
     }
     scheduler
 }
 
-/// Everything from the tensors, and what no tensor tells as it was published.
-fn from_shapes(parts: &Parts) -> Result<StableDiffusion> {
-    let unet = parts.weights("unet")?;
-    let config = UnetConfig::from_shapes(unet.inventory())?;
-    let codec = CodecConfig::Kl(KlConfig::from_shapes(parts.weights("vae")?.inventory())?);
-    let text = ClipConfig::from_shapes(parts.weights("text_encoder")?.inventory())?;
-    let told = parts.what_is_told();
-    // A note that somebody else left is weaker than the tensor that tells, where there is one.
-    let has_probe = text.width == 1024 && unet.inventory().has(PROBE);
-    let heard = told.sure_prediction().or(told.prediction.as_ref().filter(|_| !has_probe));
-    let (prediction, because) = match heard {
-        Some(told) => (prediction_type(&told.value)?, told.because.clone()),
-        None if text.width == 1024 => {
-            let (prediction, side) = if probe_v(&unet)? { (V, "above") } else { (EPSILON, "below") };
-            (prediction, Evidence::Tensor(format!("{PROBE}: deviation {side} {PROBE_LIMIT}")))
-        }
-        None => (EPSILON, Evidence::Assumed("Stable Diffusion 1 predicts noise".into())),
-    };
-    let sample = if text.width == 1024 && prediction == V { 96 } else { 64 };
-    let scheduler = json!({
-        "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "num_train_timesteps": 1000,
-        "prediction_type": prediction, "set_alpha_to_one": false, "skip_prk_steps": true, "steps_offset": 1,
-    });
-    let sampler = Fact::new(Settings::read(Some("PNDMScheduler"), &scheduler)?, because.clone());
-    assemble(parts, Found { unet: config, text, codec, side: Fact::new(sample, because), sampler })
-}
-
-const EPSILON: &str = "epsilon";
-const V: &str = "v_prediction";
+pub(super) const EPSILON: &str = "epsilon";
+pub(super) const V: &str = "v_prediction";
 
 /// What schedulers call a prediction that somebody named.
-fn prediction_type(told: &str) -> Result<&'static str> {
+pub(super) fn prediction_type(told: &str) -> Result<&'static str> {
     match told {
         "epsilon" => Ok(EPSILON),
         "v" => Ok(V),
@@ -164,86 +169,59 @@ fn prediction_type(told: &str) -> Result<&'static str> {
     }
 }
 
-/// A bias whose spread tells v-prediction from noise prediction in Stable Diffusion 2.
-///
-/// # Source
-/// `models.md` 3.2, an empirical rule of the field.
-const PROBE: &str = "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias";
-const PROBE_LIMIT: f64 = 0.09;
-
-fn probe_v(unet: &crate::weights::Weights) -> Result<bool> {
-    if !unet.inventory().has(PROBE) {
-        return Err(Error::new(
-            Code::ModelIncompatible,
-            format!("no tensor `{PROBE}`: it tells v from noise prediction"),
-        )
-        .hint(
-            "import it with --set prediction=epsilon or v, or give the folder of its configs with --config",
-        ));
-    }
-    let bias =
-        unet.tensor(PROBE, None, candle_core::DType::F32, &candle_core::Device::Cpu)?.to_vec1::<f32>()?;
-    let count = bias.len() as f64;
-    let mean = bias.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
-    let variance = bias.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / count;
-    Ok(variance.sqrt() > PROBE_LIMIT)
-}
-
 /// What was read, by whichever way.
-struct Found {
-    unet: UnetConfig,
-    text: ClipConfig,
-    codec: CodecConfig,
-    side: Fact<usize>,
-    sampler: Fact<Settings>,
+pub(super) struct Found {
+    pub(super) unet: UnetConfig,
+    pub(super) texts: Vec<Encoder>,
+    pub(super) codec: CodecConfig,
+    pub(super) side: Fact<usize>,
+    pub(super) sampler: Fact<Settings>,
+    pub(super) silent: bool,
 }
 
 /// Checks that the parts fit each other and writes the card.
-fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
-    let Found { unet, text, codec, side, sampler } = found;
+pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
+    let Found { unet, texts, codec, side, sampler, silent } = found;
+    let width: usize = texts.iter().map(|text| text.config.width).sum();
     let (latent, factor) = match &codec {
         CodecConfig::Kl(config) => (config.latent, config.factor()),
         CodecConfig::Tiny(config) => (config.latent, config.factor()),
     };
-    if let Some(level) = unet.levels.iter().find(|level| level.context != text.width) {
-        let message = format!(
-            "the denoiser listens to {} channels of text; the encoder gives {}",
-            level.context, text.width
-        );
+    if let Some(level) = unet.levels.iter().find(|level| level.context != width) {
+        let message =
+            format!("the denoiser listens to {} channels of text; the encoder gives {width}", level.context);
         return Err(Error::new(Code::ModelIncompatible, message));
     }
-    if unet.input != latent || unet.output != latent {
+    let beside = [(latent, Beside::Nothing), (2 * latent + 1, Beside::Masked), (2 * latent, Beside::Picture)]
+        .into_iter()
+        .find_map(|(input, beside)| (unet.input == input && unet.output == latent).then_some(beside));
+    let Some(beside) = beside else {
         let message = format!(
-            "the denoiser takes {} and gives {} channels; latents of this codec have {latent}: inpainting, editing \
-             and upscaling models are not read yet",
+            "the denoiser takes {} and gives {} channels; latents of this codec have {latent}: depth and upscaling \
+             models are not read yet",
             unet.input, unet.output
         );
         return Err(Error::new(Code::ModelUnsupported, message));
-    }
+    };
+    let sizes = sizes(&unet, texts.last())?;
+    let is_xl = sizes != Sizes::None;
     let hears_guidance = unet.guidance.is_some();
-    let variant = match (hears_guidance, text.width) {
+    let variant = match (hears_guidance, width) {
+        _ if sizes == Sizes::Score => ("refiner", "add_embedding hears five numbers"),
+        _ if is_xl && beside == Beside::Masked => ("inpaint", "conv_in takes two latents and a mask"),
+        _ if is_xl => ("base", "add_embedding hears six numbers"),
         (true, _) => ("latent consistency", "time_embedding.cond_proj is there"),
+        (false, _) if beside == Beside::Picture => ("instruct-pix2pix", "conv_in takes two latents"),
         (false, 1024) => ("stable-diffusion 2", "text of 1024 channels"),
         (false, 768) => ("stable-diffusion 1", "text of 768 channels"),
         (false, _) => ("stable-diffusion form", "a U-net with CLIP of its own size"),
     };
-    let defaults = defaults(parts)?;
-    let asked = |key: &str| defaults.as_ref().filter(|config| config.field(key).is_some());
-    let manifest = || Evidence::Manifest(DEFAULTS.into());
-    let custom = |pipeline: &str| Evidence::Assumed(format!("the default of diffusers' {pipeline}"));
-    let (steps, guidance, pipeline) = if hears_guidance {
-        (4, 8.5, "LatentConsistencyModelPipeline")
-    } else {
-        (50, 7.5, "StableDiffusionPipeline")
+    let variant = Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into()));
+    let variant = match &parts.what_is_told().variant {
+        Some(told) => agreed(told, &variant)?,
+        None => variant,
     };
-    let steps = match asked("steps") {
-        Some(config) => Fact::new(config.usize("steps", 1..=500)?, manifest()),
-        None => Fact::new(steps, custom(pipeline)),
-    };
-    let guidance = match asked("guidance") {
-        Some(config) => Fact::new(config.number("guidance", 0.0..=100.0)?, manifest()),
-        None => Fact::new(guidance, custom(pipeline)),
-    };
+    let (steps, guidance) = defaults(parts, pipeline(hears_guidance, is_xl, beside))?;
     let size = parts.what_is_told().size.clone();
     if let Some(Fact { value: [width, height], .. }) = size
         && [width, height].iter().any(|side| *side == 0 || !side.is_multiple_of(factor))
@@ -251,9 +229,13 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         return Err(Error::argument("size", format!("{width}x{height}: sides are multiples of {factor}")));
     }
     let card = Card {
-        family: "stable-diffusion",
-        variant: Fact::new(variant.0.into(), Evidence::Tensor(variant.1.into())),
-        tasks: vec![Task::TextToImage],
+        family: if is_xl { "stable-diffusion-xl" } else { "stable-diffusion" },
+        variant,
+        tasks: match beside {
+            Beside::Nothing if sizes != Sizes::Score => vec![Task::TextToImage, Task::ImageToImage],
+            Beside::Nothing | Beside::Masked | Beside::Picture => vec![Task::ImageToImage],
+        },
+        beside,
         latent_channels: latent,
         factor,
         size: size.unwrap_or_else(|| Fact::new([side.value * factor; 2], side.because)),
@@ -261,15 +243,94 @@ fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         guidance,
         hears_guidance,
         sampler,
-        text_layers: text.layers,
+        // The penultimate state is where XL begins to count.
+        text_layers: texts.iter().map(|text| text.config.layers).min().unwrap_or(0) - usize::from(is_xl),
+        text_encoders: texts.len(),
+        silent_negative: is_xl && silent,
+        sizes,
+        // The defaults of diffusers' pipelines.
+        strength: if is_xl { [0.3, 0.9999] } else { [0.8, 1.0] },
     };
-    Ok(StableDiffusion { card, unet, text, codec })
+    Ok(StableDiffusion { card, unet, texts, codec })
+}
+
+/// Which sizes the denoiser hears, by the width that the whole prompt leaves for them.
+fn sizes(unet: &UnetConfig, last: Option<&Encoder>) -> Result<Sizes> {
+    let Some(added) = unet.added else { return Ok(Sizes::None) };
+    let pooled = last.map_or(0, |text| text.config.projection.unwrap_or(text.config.width));
+    match added.width.checked_sub(pooled).map(|rest| (rest / added.size, rest % added.size)) {
+        Some((6, 0)) => Ok(Sizes::Target),
+        Some((5, 0)) => Ok(Sizes::Score),
+        _ => {
+            let message = format!(
+                "the denoiser hears {} numbers beside the time; the prompt has {pooled} and a size {}",
+                added.width, added.size
+            );
+            Err(Error::new(Code::ModelIncompatible, message))
+        }
+    }
+}
+
+/// What the user says of the variant, unless the tensors say that it is another.
+fn agreed(told: &Fact<String>, found: &Fact<String>) -> Result<Fact<String>> {
+    let runs = match told.value.as_str() {
+        "1" | "1 inpaint" => Some("stable-diffusion 1"),
+        "2" | "2 inpaint" => Some("stable-diffusion 2"),
+        "1 instruct-pix2pix" => Some("instruct-pix2pix"),
+        "base" | "v-prediction" => Some("base"),
+        "latent consistency" => Some("latent consistency"),
+        "inpaint" => Some("inpaint"),
+        "refiner" => Some("refiner"),
+        _ => None,
+    };
+    let fits = |name: &&str| {
+        let of_its_own_size = found.value == "stable-diffusion form" && name.starts_with("stable-diffusion ");
+        found.value == *name || of_its_own_size
+    };
+    let Some(name) = runs.filter(fits) else {
+        let message = format!(
+            "the user says that it is variant `{}` of stable-diffusion; its tensors are those of {}",
+            told.value, found.value
+        );
+        return Err(Error::new(Code::ModelIncompatible, message)
+            .hint("import it again without --set variant=…, under another --name or after `latentia rm`"));
+    };
+    Ok(Fact::new(name.into(), told.because.clone()))
 }
 
 /// Defaults that the makers of a model recommend, beside its index.
 const DEFAULTS: &str = "latentia.json";
 
-fn defaults(parts: &Parts) -> Result<Option<Config>> {
-    let Some(folder) = parts.configs() else { return Ok(None) };
-    folder.settings(DEFAULTS)
+/// What the makers say of steps and guidance, else what the pipeline of diffusers does.
+fn defaults(
+    parts: &Parts,
+    (steps, guidance, pipeline): (usize, f64, &str),
+) -> Result<(Fact<usize>, Fact<f64>)> {
+    let said = match parts.configs() {
+        Some(folder) => folder.settings(DEFAULTS)?,
+        None => None,
+    };
+    let asked = |key: &str| said.as_ref().filter(|config| config.field(key).is_some());
+    let manifest = || Evidence::Manifest(DEFAULTS.into());
+    let custom = || Evidence::Assumed(format!("the default of diffusers' {pipeline}"));
+    let steps = match asked("steps") {
+        Some(config) => Fact::new(config.usize("steps", 1..=500)?, manifest()),
+        None => Fact::new(steps, custom()),
+    };
+    let guidance = match asked("guidance") {
+        Some(config) => Fact::new(config.number("guidance", 0.0..=100.0)?, manifest()),
+        None => Fact::new(guidance, custom()),
+    };
+    Ok((steps, guidance))
+}
+
+/// Steps and guidance of the pipeline that draws with such a network, and its name.
+fn pipeline(hears_guidance: bool, is_xl: bool, beside: Beside) -> (usize, f64, &'static str) {
+    match beside {
+        _ if hears_guidance => (4, 8.5, "LatentConsistencyModelPipeline"),
+        _ if is_xl => (50, 5.0, "StableDiffusionXLPipeline"),
+        Beside::Nothing => (50, 7.5, "StableDiffusionPipeline"),
+        Beside::Masked => (50, 7.5, "StableDiffusionInpaintPipeline"),
+        Beside::Picture => (100, 7.5, "StableDiffusionInstructPix2PixPipeline"),
+    }
 }

@@ -1,16 +1,19 @@
-//! Latent diffusion with a U-net and CLIP: Stable Diffusion 1.x and 2.x, and what is trained in their form.
+//! Latent diffusion with a U-net and CLIP: Stable Diffusion 1.x, 2.x and XL, and what is trained in their form.
 
 mod conditioner;
 pub mod config;
 mod detect;
+mod shapes;
 mod transformer;
 pub mod unet;
 
-pub use conditioner::ClipConditioner;
+pub use conditioner::{ClipConditioner, Reads};
 pub use detect::tokenizer;
-pub use unet::Unet;
+pub use unet::{Heard, Unet};
 
-use candle_core::Tensor;
+use std::borrow::Cow;
+
+use candle_core::{DType, Tensor};
 
 use super::contract::{Card, Conditioner, Conditioning, Denoiser, Family, Place, Variant};
 use super::parts::Parts;
@@ -39,8 +42,15 @@ impl Family for Ldm {
 struct StableDiffusion {
     card: Card,
     unet: UnetConfig,
-    text: ClipConfig,
+    texts: Vec<Encoder>,
     codec: CodecConfig,
+}
+
+/// One text encoder and where it lies.
+struct Encoder {
+    /// The component of its weights, and that of its tokenizer.
+    components: [&'static str; 2],
+    config: ClipConfig,
 }
 
 /// Either of the codecs that such pipelines carry.
@@ -55,9 +65,13 @@ impl Variant for StableDiffusion {
     }
 
     fn conditioner(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Conditioner>> {
-        let vb = parts.weights("text_encoder")?.var_builder(at.dtype, &at.device);
-        let encoder = ClipText::new(&self.text, &vb)?;
-        Ok(Box::new(ClipConditioner::new(detect::tokenizer(parts, &self.text)?, encoder)))
+        let mut readers = Vec::with_capacity(self.texts.len());
+        for Encoder { components: [weights, words], config } in &self.texts {
+            let vb = parts.weights(weights)?.var_builder(at.dtype, &at.device);
+            readers.push((detect::tokenizer(parts, words, config)?, ClipText::new(config, &vb)?));
+        }
+        let reads = if self.unet.added.is_some() { Reads::Penultimate } else { Reads::Last };
+        Ok(Box::new(ClipConditioner::new(readers, reads)))
     }
 
     fn denoiser(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Denoiser>> {
@@ -66,7 +80,11 @@ impl Variant for StableDiffusion {
     }
 
     fn codec(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Codec>> {
-        let vb = parts.weights("vae")?.var_builder(at.dtype, &at.device);
+        // The decoder of SD XL overflows in f16.
+        let overflows =
+            matches!(&self.codec, CodecConfig::Kl(config) if config.upcast) && self.unet.added.is_some();
+        let dtype = if overflows && at.dtype == DType::F16 { DType::F32 } else { at.dtype };
+        let vb = parts.weights("vae")?.var_builder(dtype, &at.device);
         Ok(match &self.codec {
             CodecConfig::Kl(config) => Box::new(AutoencoderKl::new(config, &vb)?),
             CodecConfig::Tiny(config) => Box::new(AutoencoderTiny::new(config, &vb)?),
@@ -87,19 +105,28 @@ impl Denoiser for Unet {
             }
             None => None,
         };
-        Ok(Box::new(Bound { network: self, text, guidance }))
+        let pooled: Vec<_> = told.iter().filter_map(|row| row.pooled.as_ref()).collect();
+        let sizes: Vec<_> = told.iter().map(|row| row.sizes.clone()).collect();
+        let added = if pooled.is_empty() { None } else { self.hear(&Tensor::cat(&pooled, 0)?, &sizes)? };
+        let beside: Vec<_> = told.iter().filter_map(|row| row.beside.as_ref()).collect();
+        let beside = if beside.is_empty() { None } else { Some(Tensor::cat(&beside, 0)?) };
+        Ok(Box::new(Bound { network: self, heard: Heard { text, guidance, added }, beside }))
     }
 }
 
 /// The network, told what to draw.
 struct Bound<'a> {
     network: &'a Unet,
-    text: Vec<[Tensor; 2]>,
-    guidance: Option<Tensor>, // [B, G]
+    heard: Heard,
+    beside: Option<Tensor>, // [B, C', h, w]
 }
 
 impl Predict for Bound<'_> {
     fn predict(&mut self, x: &Tensor, at: &Level, watch: &mut Watch<'_>) -> Result<Tensor> {
-        self.network.forward(x, at.time, &self.text, self.guidance.as_ref(), watch)
+        let x = match &self.beside {
+            Some(beside) => Cow::Owned(Tensor::cat(&[x, beside], 1)?),
+            None => Cow::Borrowed(x),
+        };
+        self.network.forward(&x, at.time, &self.heard, watch)
     }
 }

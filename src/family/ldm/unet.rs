@@ -39,6 +39,7 @@ struct Middle {
 pub struct Unet {
     config: UnetConfig,
     time: TimeEmbedding,
+    added: Option<TimeEmbedding>,
     input: Conv2d,
     down: Vec<(Vec<Layer>, Option<Downsample>)>,
     middle: Option<Middle>,
@@ -47,6 +48,17 @@ pub struct Unet {
     output: Conv2d,
     listeners: Vec<KeyValue>,
     dtype: DType,
+}
+
+/// What the network is told for a whole walk.
+#[derive(Debug, Clone, Default)]
+pub struct Heard {
+    /// From [`Unet::listen`].
+    pub text: Vec<[Tensor; 2]>,
+    /// The guidance `[B, G]`, where the network was distilled to hear it.
+    pub guidance: Option<Tensor>,
+    /// From [`Unet::hear`].
+    pub added: Option<Tensor>,
 }
 
 /// Reads layers of one network, counting those that listen to the text.
@@ -149,6 +161,12 @@ impl Unet {
         }
         Ok(Self {
             time: TimeEmbedding::new(first, config.time, config.guidance, &vb.pp("time_embedding"))?,
+            added: match config.added {
+                Some(added) => {
+                    Some(TimeEmbedding::new(added.width, config.time, None, &vb.pp("add_embedding"))?)
+                }
+                None => None,
+            },
             input: Conv2d::new(config.input, first, Window::same(3), &vb.pp("conv_in"))?,
             down,
             middle,
@@ -175,10 +193,32 @@ impl Unet {
         self.listeners.iter().map(|listener| listener.project(&context)).collect()
     }
 
+    /// What the network hears beside the time, once for a whole walk: the whole prompts and their sizes.
+    ///
+    /// # Shapes
+    /// `pooled` `[B, P]`, `sizes` B × N → `[B, D]`; `None` where the network hears no such thing.
+    ///
+    /// # Errors
+    /// `internal` if the widths do not add up.
+    pub fn hear(&self, pooled: &Tensor, sizes: &[Vec<f64>]) -> error::Result<Option<Tensor>> {
+        let (Some(embed), Some(added)) = (&self.added, self.config.added) else { return Ok(None) };
+        let UnetConfig { cosine_first, freq_shift, .. } = self.config;
+        let waves = sinusoid(&sizes.concat(), added.size, cosine_first, freq_shift)?;
+        let waves = waves.reshape((sizes.len(), waves.elem_count() / sizes.len().max(1)))?;
+        let pooled = pooled.to_device(waves.device())?.to_dtype(waves.dtype())?;
+        let both = Tensor::cat(&[&pooled, &waves], 1)?; // [B, P + N·S]
+        if both.dim(1)? != added.width {
+            let message =
+                format!("the prompt and its sizes have {} numbers, not {}", both.dim(1)?, added.width);
+            return Err(error::Error::internal(message));
+        }
+        Ok(Some(embed.forward(&both, None)?))
+    }
+
     /// One call of the network.
     ///
     /// # Shapes
-    /// `x` `[B, C, H, W]`, `guidance` `[B, G]` where the network hears it → `[B, C', H, W]` f32.
+    /// `x` `[B, C, H, W]` → `[B, C', H, W]` f32.
     ///
     /// # Errors
     /// `cancelled` between blocks.
@@ -186,14 +226,18 @@ impl Unet {
         &self,
         x: &Tensor,
         time: f64,
-        told: &[[Tensor; 2]],
-        guidance: Option<&Tensor>,
+        heard: &Heard,
         watch: &mut Watch<'_>,
     ) -> error::Result<Tensor> {
         let UnetConfig { cosine_first, freq_shift, ref levels, .. } = self.config;
         let rows = x.dim(0)?;
         let wave = sinusoid(&vec![time; rows], levels[0].channels, cosine_first, freq_shift)?;
-        let time = self.time.forward(&wave, guidance)?.silu()?; // [B, D], heard by every residual block
+        let mut time = self.time.forward(&wave, heard.guidance.as_ref())?;
+        if let Some(added) = &heard.added {
+            time = (time + added)?;
+        }
+        let time = time.silu()?; // [B, D], heard by every residual block
+        let told = &heard.text;
 
         let mut x = x.permute((0, 2, 3, 1))?.contiguous()?.to_dtype(self.dtype)?; // [B, H, W, C]
         if self.config.centre {

@@ -9,7 +9,8 @@ use candle_core::{DType, Device, Tensor};
 use serde_json::json;
 
 use super::contract::{
-    Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Task, Variant,
+    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Sizes, Task,
+    Variant,
 };
 use super::parts::Parts;
 use crate::codec::{Codec, Posterior};
@@ -51,7 +52,8 @@ impl Family for Mock {
         let card = Card {
             family: "mock",
             variant: Fact::new("gradient".into(), assumed()),
-            tasks: vec![Task::TextToImage],
+            tasks: vec![Task::TextToImage, Task::ImageToImage],
+            beside: Beside::Nothing,
             latent_channels: 3,
             factor: FACTOR,
             size: Fact::new([256, 256], assumed()),
@@ -60,6 +62,10 @@ impl Family for Mock {
             hears_guidance: false,
             sampler: Fact::new(Settings::read(None, &scheduler)?, assumed()),
             text_layers: 1,
+            text_encoders: 1,
+            silent_negative: false,
+            sizes: Sizes::None,
+            strength: [0.8, 1.0],
         };
         Ok(Some(Box::new(Gradient { card, step: Duration::from_millis(ms as u64) })))
     }
@@ -97,7 +103,7 @@ impl Conditioner for Words {
         let told = |prompt: &Prompt| {
             let drawn = numbers(0, &sha256(prompt.text.as_bytes()), &[WORDS, 3])?;
             let context = Tensor::from_slice(&drawn[..WORDS], (1, 1, WORDS), &Device::Cpu)?;
-            Ok(Conditioning { context, pooled: None, guidance: None })
+            Ok(Conditioning { context, pooled: None, guidance: None, sizes: Vec::new(), beside: None })
         };
         prompts.iter().map(told).collect()
     }
@@ -173,8 +179,7 @@ impl Codec for Blocks {
     fn encode(&self, pixels: &Tensor, _: &mut Watch<'_>) -> Result<Posterior> {
         let (batch, channels, frames, height, width) = pixels.dims5()?;
         let stills = pixels.permute((0, 2, 1, 3, 4))?.reshape((batch * frames, channels, height, width))?;
-        let mean = stills.avg_pool2d(FACTOR)?;
-        Ok(Posterior { deviation: mean.zeros_like()?, mean })
+        Ok(Posterior::certain(stills.avg_pool2d(FACTOR)?))
     }
 
     fn decode(&self, latent: &Tensor, _: &mut Watch<'_>) -> Result<Tensor> {

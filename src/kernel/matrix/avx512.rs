@@ -79,6 +79,8 @@ macro_rules! row {
     };
 }
 
+pub(super) use row;
+
 /// The same for each of the 24 registers of sums and its place in memory.
 macro_rules! every_sum {
     ($each:ident) => {
@@ -115,6 +117,7 @@ macro_rules! zero {
         concat!("vpxord zmm", $sum, ", zmm", $sum, ", zmm", $sum, "\n")
     };
 }
+pub(super) use zero;
 macro_rules! load {
     ($sum:literal) => {
         concat!("vmovaps zmm", $sum, ", zmmword ptr [{sums} + 64*", $sum, "]\n")

@@ -110,7 +110,7 @@ impl<T: Number> Band<T> {
             cut(
                 &mut self.strips,
                 rows,
-                Strip { left: 0, pixel: units.start, rows: units.len() },
+                Strip { left: 0, pixel: units.start, rows: units.len(), scale: 1.0 },
                 picture.step(),
             );
         } else {
@@ -140,7 +140,7 @@ impl<T: Number> Band<T> {
                 self.append(picture, image, next, convert);
                 next += 1;
             }
-            let run = Strip { left, pixel: line * width, rows: width };
+            let run = Strip { left, pixel: line * width, rows: width, scale: 1.0 };
             cut(&mut self.strips, rows, run, picture.step());
         }
     }
@@ -201,6 +201,6 @@ pub(super) fn cut(strips: &mut Vec<Strip>, rows: usize, mut run: Strip, step: us
             rows
         };
         strips.push(Strip { rows: take, ..run });
-        run = Strip { left: run.left + take * step, pixel: run.pixel + take, rows: run.rows - take };
+        run = Strip { left: run.left + take * step, pixel: run.pixel + take, rows: run.rows - take, ..run };
     }
 }

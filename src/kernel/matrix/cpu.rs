@@ -5,12 +5,12 @@
 
 use std::sync::OnceLock;
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::portable;
-use super::weight::Row;
+use super::weight::{Precision, Row};
 #[cfg(target_arch = "x86_64")]
-use super::{amx, avx2, avx512};
+use super::{amx, avx2, avx512, avx512_fp16};
 
 /// Columns of a panel.
 pub(in crate::kernel) const WIDTH: usize = 32;
@@ -20,6 +20,8 @@ pub(in crate::kernel) const WIDTH: usize = 32;
 pub enum Engine {
     /// Tiles of 16x32 bf16 (Sapphire Rapids and later).
     Amx,
+    /// VFMADD of 32 lanes of f16 (Sapphire Rapids and later).
+    Avx512Fp16,
     /// VDPBF16PS (Zen 4, Cooper Lake and later).
     Avx512Bf16,
     /// FMA on 16 lanes.
@@ -39,6 +41,8 @@ pub(in crate::kernel) struct Strip {
     pub(in crate::kernel) pixel: usize,
     /// How many pixels.
     pub(in crate::kernel) rows: usize,
+    /// What its sums are multiplied with: the inverse of what the band was scaled by.
+    pub(in crate::kernel) scale: f32,
 }
 
 /// A part of the inner dimension that lies in one stretch.
@@ -81,34 +85,49 @@ impl Engine {
         FOUND.get_or_init(detect)
     }
 
-    /// Whether it multiplies bf16.
-    pub fn takes_bf16(self) -> bool {
-        matches!(self, Self::Amx | Self::Avx512Bf16)
-    }
-
-    /// Whether it multiplies bf16 faster than this processor's best engine for f32 multiplies f32.
-    ///
-    /// Intel's processors with AVX512-FP16 (Sapphire Rapids and later) put bf16 into their tiles: where a machine hides
-    /// those, VDPBF16PS runs at half the rate of FMA. Measured by `cargo bench --bench op`: 89 against 179 GFLOP/s.
-    pub fn gains_by_bf16(self) -> bool {
+    /// The precision whose operands it multiplies.
+    pub fn precision(self) -> Precision {
         match self {
-            Self::Amx => true,
-            Self::Avx512Bf16 => !has_avx512_fp16(),
-            _ => false,
+            Self::Amx | Self::Avx512Bf16 => Precision::Bf16,
+            Self::Avx512Fp16 => Precision::F16,
+            Self::Avx512 | Self::Avx2 | Self::Portable => Precision::Exact,
         }
     }
 
-    /// The best engine for bf16 operands, or for f32.
-    pub(in crate::kernel) fn best(bf16: bool) -> Self {
-        let fits = |engine: &&Self| if engine.takes_bf16() { bf16 && engine.gains_by_bf16() } else { true };
-        Self::available().iter().find(fits).copied().unwrap_or(Self::Portable)
+    /// Whether it multiplies its halves faster than this processor's best engine for f32 multiplies f32.
+    ///
+    /// Intel's processors with AVX512-FP16 (Sapphire Rapids and later) put bf16 into their tiles: where a machine hides
+    /// those, VDPBF16PS runs at half the rate of FMA. Measured by `cargo bench --bench op`: 89 against 179 GFLOP/s.
+    fn gains(self) -> bool {
+        match self {
+            Self::Amx | Self::Avx512Fp16 => true,
+            Self::Avx512Bf16 => !Self::available().contains(&Self::Avx512Fp16),
+            Self::Avx512 | Self::Avx2 | Self::Portable => false,
+        }
+    }
+
+    /// The precision that this processor computes in fastest.
+    pub fn fastest() -> Precision {
+        Self::available()
+            .iter()
+            .find(|engine| engine.gains())
+            .map_or(Precision::Exact, |engine| engine.precision())
+    }
+
+    /// The engine for a precision: one of f32 where the processor gains nothing by halves.
+    pub(in crate::kernel) fn best(precision: Precision) -> Self {
+        let takes = |engine: &&Self| match engine.precision() {
+            Precision::Exact => true,
+            other => other == precision && engine.gains(),
+        };
+        Self::available().iter().find(takes).copied().unwrap_or(Self::Portable)
     }
 
     /// The most rows of one strip.
     pub(in crate::kernel) fn rows(self) -> usize {
         match self {
             Self::Amx => 16,
-            Self::Avx512Bf16 | Self::Avx512 => 12,
+            Self::Avx512Fp16 | Self::Avx512Bf16 | Self::Avx512 => 12,
             Self::Avx2 => 6,
             Self::Portable => 64,
         }
@@ -122,7 +141,7 @@ impl Engine {
     /// Inner elements of one pass over a panel: 32 KB of it stay in the first cache while the band passes by.
     pub(super) fn depth(self) -> usize {
         match self {
-            Self::Amx | Self::Avx512Bf16 => 512,
+            Self::Amx | Self::Avx512Fp16 | Self::Avx512Bf16 => 512,
             Self::Avx512 | Self::Avx2 => 256,
             Self::Portable => usize::MAX,
         }
@@ -135,25 +154,6 @@ impl Engine {
             _tiles: (self == Self::Amx).then(amx::Tiles::configure),
         }
     }
-
-    /// Rounds to the nearest bf16, ties to even.
-    #[expect(unsafe_code, reason = "a function that needs features of the processor")]
-    pub(in crate::kernel) fn narrow(self, from: &[f32], to: &mut [bf16]) {
-        #[cfg(target_arch = "x86_64")]
-        if self.takes_bf16() {
-            // SAFETY: both engines that take bf16 were found with AVX512-BF16.
-            return unsafe { avx512::narrow(from, to) };
-        }
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from));
-    }
-}
-
-/// No AMD processor to date has it.
-fn has_avx512_fp16() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512fp16");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
 }
 
 fn detect() -> Vec<Engine> {
@@ -164,8 +164,10 @@ fn detect() -> Vec<Engine> {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl");
         let bf16 = avx512 && is_x86_feature_detected!("avx512bf16");
+        let fp16 = avx512 && is_x86_feature_detected!("avx512fp16");
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         found.extend((bf16 && amx::permitted()).then_some(Engine::Amx));
+        found.extend(fp16.then_some(Engine::Avx512Fp16));
         found.extend(bf16.then_some(Engine::Avx512Bf16));
         found.extend(avx512.then_some(Engine::Avx512));
         found.extend(avx2.then_some(Engine::Avx2));
@@ -188,7 +190,7 @@ impl Number for f32 {
         #[cfg(target_arch = "x86_64")]
         match engine {
             // SAFETY: the features were found; `Band` and `pieces` keep every read inside the band and the panel.
-            Engine::Amx | Engine::Avx512Bf16 | Engine::Avx512 => unsafe {
+            Engine::Amx | Engine::Avx512Fp16 | Engine::Avx512Bf16 | Engine::Avx512 => unsafe {
                 return avx512::sums_f32(block, sums);
             },
             // SAFETY: as above.
@@ -213,5 +215,19 @@ impl Number for bf16 {
             _ => {}
         }
         unreachable!("{engine:?} takes no bf16")
+    }
+}
+
+impl Number for f16 {
+    type Line = [Self; 2];
+
+    #[expect(unsafe_code, reason = "functions that need features of the processor")]
+    fn sums(engine: Engine, block: Block<'_, Self, [Self; 2]>, sums: &mut [Row<f32>]) {
+        #[cfg(target_arch = "x86_64")]
+        if engine == Engine::Avx512Fp16 {
+            // SAFETY: the features were found; `Band` and `pieces` keep every read inside the band and the panel.
+            return unsafe { avx512_fp16::sums(block, sums) };
+        }
+        unreachable!("{engine:?} takes no f16")
     }
 }

@@ -64,7 +64,7 @@ vectorised! {
     fn finish(finisher: &Finisher<'_>, strip: Strip, panels: Range<usize>, sums: Sums<'_>) {
         for row in 0..strip.rows {
             for (index, panel) in panels.clone().enumerate() {
-                finisher.row(strip.pixel + row, panel, &sums.rows[index * sums.pitch + row]);
+                finisher.row(strip.pixel + row, panel, &sums.rows[index * sums.pitch + row], strip.scale);
             }
         }
     }
@@ -81,13 +81,13 @@ pub(super) struct Sums<'a> {
 
 impl Finisher<'_> {
     #[inline(always)]
-    fn row(&self, pixel: usize, panel: usize, sums: &Row<f32>) {
+    fn row(&self, pixel: usize, panel: usize, sums: &Row<f32>, scale: f32) {
         let room = if matches!(self.then, Then::Geglu) { WIDTH / 2 } else { WIDTH };
         let first = panel * room;
         let columns = room.min(self.width - first);
         let mut y = [0f32; WIDTH];
         for ((y, sum), bias) in y.iter_mut().zip(&sums.0).zip(&self.bias[panel * WIDTH..][..WIDTH]) {
-            *y = sum + bias;
+            *y = sum * scale + bias;
         }
         let at = pixel * self.width + first;
         match self.then {

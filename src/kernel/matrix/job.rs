@@ -4,16 +4,17 @@
 //! stays there while the band passes by. Every sum is made in the same order whatever the tasks, so the bytes do not
 //! depend on the number of threads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use half::bf16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::super::simd::vectorised;
 use super::band::{Band, Picture, cut};
 use super::cpu::{Block, Engine, Number, Piece, Strip, WIDTH};
 use super::finish::{Finisher, Sums, finish};
+use super::half::Half;
 use super::weight::{BLOCK, Panels, Row, Sizes};
 
 /// Output pixels of one band, about.
@@ -27,11 +28,41 @@ const TASKS: usize = 4;
 
 /// What a thread keeps from task to task.
 #[derive(Default)]
-struct Scratch {
-    narrow: Band<bf16>,
+pub(super) struct Scratch {
+    bf16: Halves<bf16>,
+    f16: Halves<f16>,
     wide: Band<f32>,
     panel: Vec<Row<f32>>,
     sums: Vec<Row<f32>>,
+}
+
+/// A band of halves, and the panel that it meets, where that is made when asked.
+pub(super) struct Halves<T> {
+    band: Band<T>,
+    panel: Vec<Row<[T; 2]>>,
+}
+
+impl<T> Default for Halves<T> {
+    fn default() -> Self {
+        Self { band: Band::default(), panel: Vec::new() }
+    }
+}
+
+/// What of it serves numbers of this type, and the sums.
+pub(super) trait Bands<T> {
+    fn halves(&mut self) -> (&mut Halves<T>, &mut Vec<Row<f32>>);
+}
+
+impl Bands<bf16> for Scratch {
+    fn halves(&mut self) -> (&mut Halves<bf16>, &mut Vec<Row<f32>>) {
+        (&mut self.bf16, &mut self.sums)
+    }
+}
+
+impl Bands<f16> for Scratch {
+    fn halves(&mut self) -> (&mut Halves<f16>, &mut Vec<Row<f32>>) {
+        (&mut self.f16, &mut self.sums)
+    }
 }
 
 thread_local! {
@@ -50,10 +81,11 @@ struct Split {
 }
 
 impl Split {
-    fn of(picture: &Picture<'_>, images: usize, panels: usize, element: usize) -> Self {
+    fn of(picture: &Picture<'_>, images: usize, panels: usize, element: usize, patience: usize) -> Self {
         let pixels = images * picture.out[0] * picture.out[1];
         let units = pixels / picture.unit();
-        let most = (BYTES / (picture.unit_elements() * element).max(1)).min(PIXELS / picture.unit()).max(1);
+        let (bytes, pixels) = (patience * BYTES, patience * PIXELS);
+        let most = (bytes / (picture.unit_elements() * element).max(1)).min(pixels / picture.unit()).max(1);
         let bands = units.div_ceil(most);
         let wanted = TASKS * rayon::current_num_threads();
         let group = panels.div_ceil(wanted.div_ceil(bands).min(panels));
@@ -73,99 +105,142 @@ impl Split {
     }
 }
 
-/// The product with f32 panels.
+/// Panels as tasks ask for their lines, one at a time.
+pub(super) trait Lines<T>: Sync {
+    /// How many panels there are.
+    fn count(&self) -> usize;
+
+    /// The largest magnitude in all of them; asked of halves alone.
+    fn largest(&self) -> f32;
+
+    /// How many bands of the usual size pass by a panel before the next is asked for.
+    fn patience(&self) -> usize {
+        1
+    }
+
+    /// One panel's lines for this engine; `scratch` is room for those that are made when asked.
+    fn lines<'a>(&'a self, engine: Engine, panel: usize, scratch: &'a mut Vec<Row<T>>) -> &'a [Row<T>];
+}
+
+impl<T: Sync> Lines<T> for Panels<T> {
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    fn largest(&self) -> f32 {
+        self.largest
+    }
+
+    fn lines<'a>(&'a self, _: Engine, panel: usize, _: &'a mut Vec<Row<T>>) -> &'a [Row<T>] {
+        self.panel(panel)
+    }
+}
+
+/// Halves, widened by each task for an engine that takes none, so that they stay small in memory.
+pub(super) struct Widened<'a, T>(pub(super) &'a Panels<[T; 2]>);
+
+impl<T: Half> Lines<f32> for Widened<'_, T> {
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    fn largest(&self) -> f32 {
+        self.0.largest
+    }
+
+    fn lines<'a>(&'a self, _: Engine, panel: usize, scratch: &'a mut Vec<Row<f32>>) -> &'a [Row<f32>] {
+        let pairs = self.0.panel(panel);
+        scratch.resize(2 * pairs.len(), Row([0.0; WIDTH]));
+        T::split(pairs, scratch);
+        scratch
+    }
+}
+
+/// From the picture's numbers to a band's.
+type Convert = fn(&[f32], &mut [f32]);
+
+/// The product in f32. `stretch` is how many lines a panel has for one kernel row; `convert` takes the picture's numbers
+/// into a band, `None` where they are multiplied as they are.
 pub(super) fn exact(
     engine: Engine,
     picture: &Picture<'_>,
     images: usize,
-    panels: &Panels<f32>,
+    (panels, stretch): (&impl Lines<f32>, usize),
+    convert: Option<Convert>,
     finisher: &Finisher<'_>,
 ) {
-    let stretch = picture.window.size * picture.input;
     let pieces = picture.pieces(engine.depth(), stretch, 1);
     let pass = Pass { engine, step: picture.step(), pieces: &pieces, finisher };
-    Split::of(picture, images, panels.count(), size_of::<f32>()).run(|scratch, units, group| {
-        let Scratch { wide, sums, .. } = scratch;
-        if picture.is_pointwise() {
-            let mut strips = std::mem::take(&mut wide.strips);
-            strips.clear();
-            let run = Strip { left: units.start * picture.input, pixel: units.start, rows: units.len() };
-            cut(&mut strips, engine.rows(), run, picture.step());
-            pass.blocks(&strips, group, sums, |panel, sums| {
-                pass.sums(picture.x, &strips, panels.panel(panel), sums);
-            });
-            wide.strips = strips;
-        } else {
-            wide.gather(picture, units, engine.rows(), 0, &|from, to| to.copy_from_slice(from));
+    Split::of(picture, images, panels.count(), size_of::<f32>(), panels.patience()).run(
+        |scratch, units, group| {
+            let Scratch { wide, panel: room, sums, .. } = scratch;
+            let in_place = picture.is_pointwise() && convert.is_none();
+            if in_place {
+                wide.strips.clear();
+                let run = Strip {
+                    left: units.start * picture.input,
+                    pixel: units.start,
+                    rows: units.len(),
+                    scale: 1.0,
+                };
+                cut(&mut wide.strips, engine.rows(), run, picture.step());
+            } else {
+                let convert = convert.unwrap_or(|from, to| to.copy_from_slice(from));
+                wide.gather(picture, units, engine.rows(), 0, &convert);
+            }
+            let values = if in_place { picture.x } else { wide.values() };
             pass.blocks(&wide.strips, group, sums, |panel, sums| {
-                pass.sums(wide.values(), &wide.strips, panels.panel(panel), sums);
+                pass.sums(values, &wide.strips, panels.lines(engine, panel, room), sums);
             });
-        }
-    });
+        },
+    );
 }
 
-/// The product with bf16 panels; on an engine without bf16 each task widens its panels, so that they stay small.
-pub(super) fn rounded(
+/// The product of halves, on an engine that takes them.
+pub(super) fn halved<T: Half>(
     engine: Engine,
     picture: &Picture<'_>,
     images: usize,
-    panels: &Panels<[bf16; 2]>,
+    panels: &impl Lines<[T; 2]>,
     sizes: Sizes,
     finisher: &Finisher<'_>,
-) {
+) where
+    Scratch: Bands<T>,
+{
     let padded = sizes.padded_stretch();
     let step = picture.step();
-    if engine.takes_bf16() {
-        let pieces = picture.pieces(engine.depth(), padded / 2, 2);
-        let slack = engine.rows() * step + padded;
-        let pass = Pass { engine, step, pieces: &pieces, finisher };
-        Split::of(picture, images, panels.count(), size_of::<bf16>()).run(|scratch, units, group| {
-            let Scratch { narrow, sums, .. } = scratch;
-            let _session = engine.session();
-            narrow.gather(picture, units, engine.rows(), slack, &|from, to| engine.narrow(from, to));
-            pass.blocks(&narrow.strips, group, sums, |panel, sums| {
-                pass.sums(narrow.values(), &narrow.strips, panels.panel(panel), sums);
-            });
-        });
-        return;
-    }
-    let pieces = picture.pieces(engine.depth(), padded, 1);
+    let pieces = picture.pieces(engine.depth(), padded / 2, 2);
+    let slack = engine.rows() * step + padded;
     let pass = Pass { engine, step, pieces: &pieces, finisher };
-    Split::of(picture, images, panels.count(), size_of::<f32>()).run(|scratch, units, group| {
-        let Scratch { wide, panel: widened, sums, .. } = scratch;
-        wide.gather(picture, units, engine.rows(), 0, &round);
-        pass.blocks(&wide.strips, group, sums, |panel, sums| {
-            widen(panels.panel(panel), widened);
-            pass.sums(wide.values(), &wide.strips, widened, sums);
-        });
-    });
+    Split::of(picture, images, panels.count(), size_of::<T>(), panels.patience()).run(
+        |scratch, units, group| {
+            let (Halves { band, panel: room }, sums) = scratch.halves();
+            let _session = engine.session();
+            let most = Cell::new(0f32);
+            band.gather(picture, units.clone(), engine.rows(), slack, &|from, to| {
+                most.set(most.get().max(T::narrow(engine, from, 1.0, to)));
+            });
+            let scale = T::scale(most.get(), panels.largest());
+            if scale.to_bits() != 1f32.to_bits() {
+                band.gather(picture, units, engine.rows(), slack, &|from, to| {
+                    T::narrow(engine, from, scale, to);
+                });
+                band.strips.iter_mut().for_each(|strip| strip.scale = 1.0 / scale);
+            }
+            pass.blocks(&band.strips, group, sums, |panel, sums| {
+                pass.sums(band.values(), &band.strips, panels.lines(engine, panel, room), sums);
+            });
+        },
+    );
 }
 
 vectorised! {
     /// Rounds to the nearest bf16, ties to even; what is not a number stays so.
-    fn round(from: &[f32], to: &mut [f32]) {
+    fn round_to_bf16(from: &[f32], to: &mut [f32]) {
         for (to, from) in to.iter_mut().zip(from) {
             let bits = from.to_bits();
             let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
             *to = if from.is_nan() { *from } else { f32::from_bits(rounded) };
-        }
-    }
-}
-
-/// Pairs of bf16 to lines of f32.
-fn widen(panel: &[Row<[bf16; 2]>], lines: &mut Vec<Row<f32>>) {
-    lines.resize(2 * panel.len(), Row([0.0; WIDTH]));
-    split(panel, &mut lines[..]);
-}
-
-vectorised! {
-    /// The firsts of all pairs into one line, the seconds into the next.
-    fn split(panel: &[Row<[bf16; 2]>], lines: &mut [Row<f32>]) {
-        for (pair, lines) in panel.iter().zip(lines.chunks_exact_mut(2)) {
-            let [even, odd] = lines else { continue };
-            for ((pair, even), odd) in pair.0.iter().zip(&mut even.0).zip(&mut odd.0) {
-                (*even, *odd) = (pair[0].to_f32(), pair[1].to_f32());
-            }
         }
     }
 }

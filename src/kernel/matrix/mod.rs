@@ -2,12 +2,15 @@
 //!
 //! y = finish(x·Wᵀ + bias). The weight is packed once at load ([`Weight`]); `band` lays a part of the picture so that
 //! a convolution reads like a product; `cpu` names the instruction sets (`amx`, `avx512`, `avx2`, `portable`), `job`
-//! cuts the work for the threads, `winograd` spares multiplications of 3x3, `finish` writes. `reference` is the same in plain candle.
+//! cuts the work for the threads, `half` rounds, `winograd` spares multiplications of 3x3, `finish` writes. `reference` is the same in plain candle.
 
 mod band;
+mod blocks;
 pub mod cpu;
 mod finish;
+mod half;
 mod job;
+mod pack;
 mod portable;
 mod reference;
 mod weight;
@@ -20,20 +23,25 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fp16;
 #[cfg(test)]
 mod tests;
 
 pub use cpu::Engine;
 pub use finish::Activation;
+pub(in crate::kernel) use half::{Half, largest, widen};
 pub(in crate::kernel) use weight::{BLOCK, Row};
 pub use weight::{Precision, Weight};
 pub use window::Window;
 
+use ::half::{bf16, f16};
 use candle_core::{Layout, Result, Storage, Tensor};
 
 use super::Shared;
 use band::Picture;
 use finish::{Finisher, Then};
+use job::Widened;
 use weight::Store;
 
 /// What follows the bias.
@@ -113,8 +121,7 @@ fn conv2d_seen(
     }
     match &*weight.store {
         Store::Plain { weight, bias } => reference::conv2d(x, seen, (weight, bias), sizes, window, finish),
-        Store::F32(_) | Store::Places(_) => run(Engine::best(false), x, seen, weight, window, finish),
-        Store::Bf16(_) => run(Engine::best(true), x, seen, weight, window, finish),
+        _ => run(Engine::best(sizes.precision), x, seen, weight, window, finish),
     }
 }
 
@@ -144,6 +151,7 @@ fn run(
         candle_core::bail!("a {0}x{0} kernel does not fit {1}x{2} pixels", window.size, seen[0], seen[1])
     };
     let shape = (images, rows, columns, weight.width());
+    super::count(images * rows * columns * weight.sizes.output * weight.sizes.side * weight.sizes.stretch());
     let then = match finish {
         Finish::Add(more) if more.elem_count() != images * rows * columns * shape.3 => {
             candle_core::bail!("{:?} cannot be added to {shape:?}", more.dims())
@@ -181,19 +189,7 @@ fn run(
     if count > 0 {
         let output = Shared(y.as_mut_ptr());
         let finisher = |bias| Finisher { then, bias, width: shape.3, output };
-        match &*weight.store {
-            Store::F32(panels) => job::exact(engine, &picture, images, panels, &finisher(&panels.bias)),
-            Store::Bf16(panels) => {
-                job::rounded(engine, &picture, images, panels, weight.sizes, &finisher(&panels.bias));
-            }
-            Store::Places(panels) if window == Window::same(3) => {
-                winograd::product(engine, &picture, images, panels, &finisher(&panels.bias));
-            }
-            Store::Places(_) => {
-                candle_core::bail!("a weight packed for {:?} under {window:?}", Window::same(3))
-            }
-            Store::Plain { .. } => candle_core::bail!("a plain weight runs on no engine"),
-        }
+        product(engine, &picture, images, weight, finisher)?;
     }
     #[expect(unsafe_code, reason = "the output is written before it has a length")]
     // SAFETY: the tasks cover every pixel and every panel, and so every element, exactly once.
@@ -201,6 +197,53 @@ fn run(
         y.set_len(count);
     }
     Tensor::from_vec(y, shape, &candle_core::Device::Cpu)
+}
+
+/// The same with the tensors unwrapped.
+fn product<'a>(
+    engine: Engine,
+    picture: &Picture<'_>,
+    images: usize,
+    weight: &'a Weight,
+    finisher: impl Fn(&'a [f32]) -> Finisher<'a>,
+) -> Result<()> {
+    let sizes = weight.sizes;
+    match (&*weight.store, engine.precision()) {
+        (Store::F32(panels), _) => {
+            job::exact(engine, picture, images, (panels, sizes.stretch()), None, &finisher(&panels.bias));
+        }
+        (Store::Bf16(panels), Precision::Bf16) => {
+            job::halved(engine, picture, images, panels, sizes, &finisher(&panels.bias));
+        }
+        (Store::F16(panels), Precision::F16) => {
+            job::halved(engine, picture, images, panels, sizes, &finisher(&panels.bias));
+        }
+        (Store::Bf16(panels), _) => {
+            let (wide, round) = ((&Widened(panels), sizes.padded_stretch()), Some(job::round_to_bf16 as _));
+            job::exact(engine, picture, images, wide, round, &finisher(&panels.bias));
+        }
+        (Store::F16(panels), _) => {
+            let wide = (&Widened(panels), sizes.padded_stretch());
+            job::exact(engine, picture, images, wide, None, &finisher(&panels.bias));
+        }
+        (Store::Blocks(blocks), Precision::Exact) => {
+            job::exact(engine, picture, images, (blocks, sizes.stretch()), None, &finisher(&blocks.bias));
+        }
+        (Store::Blocks(blocks), Precision::Bf16) => {
+            job::halved::<bf16>(engine, picture, images, blocks, sizes, &finisher(&blocks.bias));
+        }
+        (Store::Blocks(blocks), Precision::F16) => {
+            job::halved::<f16>(engine, picture, images, blocks, sizes, &finisher(&blocks.bias));
+        }
+        (Store::Places(panels), _) if picture.window == Window::same(3) => {
+            winograd::product(engine, picture, images, panels, &finisher(&panels.bias));
+        }
+        (Store::Places(_), _) => {
+            candle_core::bail!("a weight packed for {:?} under {:?}", Window::same(3), picture.window)
+        }
+        (Store::Plain { .. }, _) => candle_core::bail!("a plain weight runs on no engine"),
+    }
+    Ok(())
 }
 
 /// The numbers of a contiguous tensor on the CPU.

@@ -1,21 +1,23 @@
 //! A weight in the layout its kernels read: packed once at load, kept once.
 //!
 //! Columns of the output stand in panels of 32. A panel holds, for each kernel row, one line of 32 columns per inner
-//! element (f32), or per pair of inner elements (bf16: what both VDPBF16PS and TDPBF16PS take). A kernel row of a
-//! convolution is one stretch, since the taps beside each other are neighbours in a channels-last picture too.
+//! element (f32), or per pair of inner elements (bf16 and f16: what VDPBF16PS, TDPBF16PS and our use of VFMADDPH take). A
+//! kernel row of a convolution is one stretch, since the taps beside each other are neighbours in a channels-last
+//! picture too.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, DType, Result, Storage, Tensor};
+use candle_core::{DType, Result, Tensor};
 use half::{bf16, f16};
-use rayon::prelude::*;
 
+use super::super::block::Block;
+use super::blocks::Blocks;
 use super::cpu::WIDTH;
+use super::pack::{Sources, pack};
 use super::window::Window;
-use super::winograd::{self, PLACES};
+use super::winograd;
 
-/// Inner elements that one AMX tile takes; a stretch of bf16 is padded with zeros to a multiple.
+/// Inner elements that one AMX tile takes; a stretch of halves is padded with zeros to a multiple.
 pub(in crate::kernel) const BLOCK: usize = 32;
 
 /// Channels in times channels out up to which 3x3 filters are kept at 16 places: beyond, the
@@ -23,15 +25,19 @@ pub(in crate::kernel) const BLOCK: usize = 32;
 const PLACED: usize = 960 * 640;
 
 /// How a product is computed on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// Products and sums in f32.
+    #[default]
     Exact,
     /// Both operands rounded to bf16, sums in f32.
     Bf16,
+    /// Weights rounded to f16. What they meet is rounded too, and short sums, where the processor multiplies f16 faster
+    /// than f32; elsewhere as [`Self::Exact`].
+    F16,
 }
 
-/// One line of a panel: 32 columns in two cache lines. A pair of bf16 counts as one.
+/// One line of a panel: 32 columns in two cache lines. A pair of halves counts as one.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(in crate::kernel) struct Row<T>(pub(in crate::kernel) [T; WIDTH]);
@@ -63,8 +69,11 @@ pub(super) struct Sizes {
 pub(super) enum Store {
     F32(Panels<f32>),
     Bf16(Panels<[bf16; 2]>),
+    F16(Panels<[f16; 2]>),
     /// Filters of 3x3 at their 16 places ([`winograd`]), `[P][16][I]` rows.
     Places(Panels<f32>),
+    /// Small integers that share scales, as they lie in a file.
+    Blocks(Blocks),
     /// For other devices and for the oracle.
     Plain {
         weight: Tensor, /* [O, I, K, K] */
@@ -79,6 +88,8 @@ pub(super) struct Panels<T> {
     pub(super) rows: Vec<Row<T>>,
     /// Zero in the columns that are not there, [P·32].
     pub(super) bias: Vec<f32>,
+    /// The largest magnitude; known of halves alone.
+    pub(super) largest: f32,
 }
 
 impl<T> Panels<T> {
@@ -95,18 +106,31 @@ impl<T> Panels<T> {
 }
 
 impl Sizes {
+    /// Those of a weight of this shape, its filters not at their places.
+    fn of(shape: &[usize], bias: Option<&Tensor>, precision: Precision, gated: bool) -> Result<Self> {
+        let (output, input, side) = match *shape {
+            [output, input] => (output, input, 1),
+            [output, input, rows, columns] if rows == columns => (output, input, rows),
+            _ => candle_core::bail!("a weight of {shape:?} is neither a matrix nor square filters"),
+        };
+        if gated && !output.is_multiple_of(2) || bias.is_some_and(|bias| bias.dims() != [output]) {
+            candle_core::bail!("a weight of {shape:?} with a bias of {:?}", bias.map(Tensor::dims))
+        }
+        Ok(Self { input, output, side, gated, precision, places: false })
+    }
+
     /// Inner elements of one kernel row, K·I.
     pub(super) fn stretch(&self) -> usize {
         self.side * self.input
     }
 
-    /// The same in bf16 panels.
+    /// The same in panels of halves.
     pub(super) fn padded_stretch(&self) -> usize {
         self.stretch().next_multiple_of(BLOCK)
     }
 
     /// The row of the weight that stands in this column of the panels, if one does.
-    fn source(&self, column: usize) -> Option<usize> {
+    pub(super) fn source(&self, column: usize) -> Option<usize> {
         if !self.gated {
             return (column < self.output).then_some(column);
         }
@@ -116,8 +140,13 @@ impl Sizes {
         (value < inner).then_some(if within < half { value } else { inner + value })
     }
 
+    /// The same for all columns of a panel, each times `step`.
+    pub(super) fn sources(&self, panel: usize, step: usize) -> Sources {
+        std::array::from_fn(|column| self.source(panel * WIDTH + column).map(|row| row * step))
+    }
+
     /// How many panels the columns fill.
-    fn panels(&self) -> usize {
+    pub(super) fn panels(&self) -> usize {
         if self.gated { self.output.div_ceil(2).div_ceil(WIDTH / 2) } else { self.output.div_ceil(WIDTH) }
     }
 }
@@ -145,6 +174,31 @@ impl Weight {
         Self::of(weight, bias, precision, true, None)
     }
 
+    /// A weight of this shape whose rows are whole blocks of a quantised type, in `bytes`: kept so, and decoded by each
+    /// task for the product it makes, in `precision`. Only for the CPU.
+    pub fn in_blocks(
+        shape: &[usize],
+        (block, bytes): (Block, Vec<u8>),
+        bias: Option<&Tensor>,
+        precision: Precision,
+        gated: bool,
+    ) -> Result<Self> {
+        let sizes = Sizes::of(shape, bias, precision, gated)?;
+        let store = if super::super::is_reference() {
+            let mut numbers = vec![0f32; shape.iter().product()];
+            block.decode(&bytes, &mut numbers, |number| number);
+            plain(&Tensor::from_vec(numbers, shape, &candle_core::Device::Cpu)?, bias, sizes)?
+        } else {
+            let blocks = Blocks::new(block, bytes, bias, sizes)?;
+            if precision == Precision::F16 && !blocks.fits_f16() {
+                let sizes = Sizes { precision: Precision::Exact, ..sizes };
+                return Ok(Self { store: Arc::new(Store::Blocks(blocks)), sizes });
+            }
+            Store::Blocks(blocks)
+        };
+        Ok(Self { store: Arc::new(store), sizes })
+    }
+
     /// Channels of the result.
     pub fn width(&self) -> usize {
         if self.sizes.gated { self.sizes.output / 2 } else { self.sizes.output }
@@ -157,20 +211,13 @@ impl Weight {
         gated: bool,
         window: Option<Window>,
     ) -> Result<Self> {
-        let (output, input, side) = match *weight.dims() {
-            [output, input] => (output, input, 1),
-            [output, input, rows, columns] if rows == columns => (output, input, rows),
-            _ => candle_core::bail!("a weight of {:?} is neither a matrix nor square filters", weight.dims()),
-        };
-        if gated && !output.is_multiple_of(2) || bias.is_some_and(|bias| bias.dims() != [output]) {
-            candle_core::bail!("a weight of {:?} with a bias of {:?}", weight.dims(), bias.map(Tensor::dims))
-        }
+        let sizes = Sizes::of(weight.dims(), bias, precision, gated)?;
         let places = window == Some(Window::same(3))
             && precision == Precision::Exact
-            && input.is_multiple_of(winograd::LANES)
-            && output >= WIDTH
-            && input * output <= PLACED;
-        let sizes = Sizes { input, output, side, gated, precision, places };
+            && sizes.input.is_multiple_of(winograd::LANES)
+            && sizes.output >= WIDTH
+            && sizes.input * sizes.output <= PLACED;
+        let sizes = Sizes { places, ..sizes };
         let store = if weight.device().is_cpu() && !super::super::is_reference() {
             pack(&weight.contiguous()?, bias, sizes)?
         } else {
@@ -190,8 +237,10 @@ fn plain(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> 
     let Sizes { input, output, side, precision, .. } = sizes;
     let mut weight = weight.reshape((output, input, side, side))?.contiguous()?;
     if weight.device().is_cpu() {
-        if precision == Precision::Bf16 {
-            weight = weight.to_dtype(DType::BF16)?;
+        match precision {
+            Precision::Exact => {}
+            Precision::Bf16 => weight = weight.to_dtype(DType::BF16)?,
+            Precision::F16 => weight = weight.to_dtype(DType::F16)?,
         }
         weight = weight.to_dtype(DType::F32)?;
     }
@@ -200,125 +249,4 @@ fn plain(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> 
         None => Tensor::zeros(output, weight.dtype(), weight.device())?,
     };
     Ok(Store::Plain { weight, bias })
-}
-
-fn pack(weight: &Tensor, bias: Option<&Tensor>, sizes: Sizes) -> Result<Store> {
-    let mut columns = vec![0f32; sizes.panels() * WIDTH];
-    if let Some(bias) = bias {
-        let bias = bias.to_dtype(DType::F32)?.to_vec1::<f32>()?;
-        for (column, value) in columns.iter_mut().enumerate() {
-            *value = sizes.source(column).map_or(0.0, |row| bias[row]);
-        }
-    }
-    let (storage, layout) = weight.storage_and_layout();
-    let Some((from, to)) = layout.contiguous_offsets() else {
-        candle_core::bail!("a weight is not contiguous")
-    };
-    let Storage::Cpu(storage) = &*storage else { candle_core::bail!("a weight is not on the CPU") };
-    Ok(match storage {
-        CpuStorage::F32(values) => panels(&values[from..to], columns, sizes, |x| x, bf16::from_f32),
-        CpuStorage::F16(values) => {
-            panels(&values[from..to], columns, sizes, f16::to_f32, |x| bf16::from_f32(x.to_f32()))
-        }
-        CpuStorage::BF16(values) => panels(&values[from..to], columns, sizes, bf16::to_f32, |x| x),
-        _ => candle_core::bail!("a weight of {:?} cannot be packed", weight.dtype()),
-    })
-}
-
-fn panels<T: Copy + Sync>(
-    values: &[T],
-    bias: Vec<f32>,
-    sizes: Sizes,
-    exact: impl Fn(T) -> f32 + Sync,
-    rounded: impl Fn(T) -> bf16 + Sync,
-) -> Store {
-    let stretch = sizes.stretch();
-    match sizes.precision {
-        Precision::Exact if sizes.places => {
-            let input = sizes.input;
-            let rows = fill(sizes, PLACES * input, |rows, sources| {
-                for channel in 0..input {
-                    let mut lines = [Row([0.0; WIDTH]); PLACES];
-                    for (column, source) in sources.iter().enumerate() {
-                        let Some(source) = source else { continue };
-                        let filter = &values[source + channel * 9..][..9];
-                        let places =
-                            winograd::transform_filter(std::array::from_fn(|tap| exact(filter[tap])));
-                        lines.iter_mut().zip(places).for_each(|(line, place)| line.0[column] = place);
-                    }
-                    lines
-                        .into_iter()
-                        .enumerate()
-                        .for_each(|(place, line)| _ = rows[place * input + channel].write(line));
-                }
-            });
-            Store::Places(Panels { rows, bias })
-        }
-        Precision::Exact => {
-            let rows = fill(sizes, sizes.side * stretch, |rows, sources| {
-                for_each_tap(sizes, |ky, d, at| {
-                    let row = rows[ky * stretch + d].write(Row([0.0; WIDTH]));
-                    for (value, source) in row.0.iter_mut().zip(sources) {
-                        *value = source.map_or(0.0, |source| exact(values[source + at]));
-                    }
-                });
-            });
-            Store::F32(Panels { rows, bias })
-        }
-        Precision::Bf16 => {
-            let lines = sizes.padded_stretch() / 2;
-            let rows = fill(sizes, sizes.side * lines, |rows, sources| {
-                let mut panel = vec![Row([[bf16::ZERO; 2]; WIDTH]); rows.len()];
-                for_each_tap(sizes, |ky, d, at| {
-                    let row = &mut panel[ky * lines + d / 2];
-                    for (pair, source) in row.0.iter_mut().zip(sources) {
-                        pair[d % 2] = source.map_or(bf16::ZERO, |source| rounded(values[source + at]));
-                    }
-                });
-                rows.iter_mut().zip(panel).for_each(|(row, packed)| _ = row.write(packed));
-            });
-            Store::Bf16(Panels { rows, bias })
-        }
-    }
-}
-
-/// Channels whose taps are packed together, so that the rows of the weight they lie in are read once.
-const CHANNELS: usize = 32;
-
-/// Every element of a filter: its kernel row, its place in that row's stretch (kernel columns outside, channels
-/// inside), and where `[I, K, K]` holds it.
-fn for_each_tap(sizes: Sizes, mut visit: impl FnMut(usize, usize, usize)) {
-    let Sizes { input, side, .. } = sizes;
-    for first in (0..input).step_by(CHANNELS) {
-        for tap in 0..side * side {
-            for channel in first..input.min(first + CHANNELS) {
-                visit(tap / side, tap % side * input + channel, channel * side * side + tap);
-            }
-        }
-    }
-}
-
-/// Packs every panel by a task of its own, each into memory that nobody has touched before.
-///
-/// `pack` is given the panel's rows, `lines` of them, and where the filter of each column begins.
-fn fill<T: Copy + Send>(
-    sizes: Sizes,
-    lines: usize,
-    pack: impl Fn(&mut [MaybeUninit<Row<T>>], &[Option<usize>; WIDTH]) + Sync,
-) -> Vec<Row<T>> {
-    let count = sizes.panels() * lines;
-    let filter = sizes.input * sizes.side * sizes.side;
-    let mut rows = Vec::with_capacity(count);
-    let spare = &mut rows.spare_capacity_mut()[..count];
-    spare.par_chunks_exact_mut(lines.max(1)).enumerate().for_each(|(panel, rows)| {
-        let source = |column| sizes.source(panel * WIDTH + column).map(|row| row * filter);
-        pack(rows, &std::array::from_fn(source));
-    });
-    #[expect(unsafe_code, reason = "gigabytes are written once, not twice")]
-    // SAFETY: the panels are all of `count`, and `pack` writes every row of its panel: places are written for
-    // each channel, in f32 a stretch has as many elements as lines, in bf16 a whole panel is copied.
-    unsafe {
-        rows.set_len(count);
-    }
-    rows
 }

@@ -93,7 +93,7 @@ fn convolve(
         transform_window(&Seen::of(picture, tile), &mut windows[index * input..], count * input, input);
     }
     strips.clear();
-    cut(strips, pass.engine.rows(), Strip { left: 0, pixel: 0, rows: count }, input);
+    cut(strips, pass.engine.rows(), Strip { left: 0, pixel: 0, rows: count, scale: 1.0 }, input);
     let pitch = strips.len() * pass.engine.rows();
     let blank = Row([0.0; WIDTH]);
     sums.resize(sums.len().max(PLACES * pitch), blank);
@@ -130,7 +130,10 @@ fn runs(picture: &Picture<'_>, band: Range<usize>) -> Vec<(usize, Strip)> {
             if y < height {
                 let pixel = (line / down * height + y) * width + 2 * column;
                 let rows = (2 * length).min(width - 2 * column);
-                runs.push((2 * (low * band.len() + tile - band.start), Strip { left: 0, pixel, rows }));
+                runs.push((
+                    2 * (low * band.len() + tile - band.start),
+                    Strip { left: 0, pixel, rows, scale: 1.0 },
+                ));
             }
         }
         tile += length;

@@ -11,10 +11,16 @@ use crate::weights::inventory::{Inventory, TensorInfo};
 /// `Stability-AI/stablediffusion configs/stable-diffusion/v2-inference.yaml`, MIT.
 const VIT_H: (usize, usize) = (24, 1024);
 
+/// The width of `OpenCLIP` bigG, the second encoder of Stable Diffusion XL, which reads its states before the last block
+/// but the whole prompt after it.
+const BIG_G: usize = 1280;
+
 /// Where the blocks of `OpenCLIP` stand, what names of transformers begin with, and its table of words.
 const BLOCKS: &str = "transformer.resblocks";
 const INNER: &str = "text_model.";
 const WORDS: &str = "embeddings.token_embedding.weight";
+/// The table of words in our names.
+pub(super) const TOKENS: &str = "text_model.embeddings.token_embedding.weight";
 
 /// Modules outside the blocks: ours, theirs.
 const OUTSIDE: &[(&str, &str)] = &[
@@ -33,25 +39,27 @@ const BLOCK: &[(&str, &str)] = &[
     ("attn.out_proj", "self_attn.out_proj"),
 ];
 
-/// What the encoder does not need for drawing: the projection into the space shared with pictures, a causal mask,
-/// and a list of positions that counts from nought.
-const UNUSED: &[&str] = &[
-    "text_projection",
-    "text_projection.weight",
-    "logit_scale",
-    "attn_mask",
-    "text_model.embeddings.position_ids",
-];
+/// The projection into the space shared with pictures: heard by Stable Diffusion XL alone.
+const PROJECTION: &[&str] = &["text_projection", "text_projection.weight"];
+
+/// What the encoder does not need for drawing: a causal mask, and a list of positions that counts from nought.
+const UNUSED: &[&str] = &["logit_scale", "attn_mask", "text_model.embeddings.position_ids"];
 
 /// An inventory in the names of `CLIPTextModel`; `None` if there is no text encoder.
 ///
-/// Below `cond_stage_model.` both kinds have one more prefix; alone in a file they often have none.
-pub(super) fn rename(theirs: &Inventory, label: &str) -> Result<Option<(TextEncoder, Renamed)>> {
+/// Below `cond_stage_model.` both kinds have one more prefix; alone in a file they often have none. With `keep_all`
+/// nothing is left out that Stable Diffusion 2 does not use.
+pub(super) fn rename(
+    theirs: &Inventory,
+    label: &str,
+    keep_all: bool,
+) -> Result<Option<(TextEncoder, Renamed)>> {
     for prefix in ["model.", ""] {
         if theirs.has(&format!("{prefix}token_embedding.weight"))
             && theirs.has_prefix(&format!("{prefix}{BLOCKS}."))
         {
-            return Ok(Some((TextEncoder::OpenClip, open_clip(&theirs.without_prefix(prefix), label)?)));
+            let renamed = open_clip(&theirs.without_prefix(prefix), label, keep_all)?;
+            return Ok(Some((TextEncoder::OpenClip, renamed)));
         }
     }
     // Some merges lost the inner prefix.
@@ -70,6 +78,12 @@ pub(super) fn rename(theirs: &Inventory, label: &str) -> Result<Option<(TextEnco
         if UNUSED.contains(&name.as_str()) || UNUSED.contains(&new.as_str()) {
             continue;
         }
+        if PROJECTION.contains(&name.as_str()) {
+            if keeps_projection(width) {
+                renamed.insert(name, tensor);
+            }
+            continue;
+        }
         if !new.starts_with(INNER) {
             renamed.strays.push(format!("{outer}{name}"));
         } else if !(is_whole && new.starts_with(&last)) {
@@ -80,14 +94,26 @@ pub(super) fn rename(theirs: &Inventory, label: &str) -> Result<Option<(TextEnco
     Ok(Some((kind, renamed)))
 }
 
-fn open_clip(theirs: &Inventory, label: &str) -> Result<Renamed> {
+/// Whether a network of this width is one whose projection is heard.
+pub(super) fn keeps_projection(width: Option<usize>) -> bool {
+    width == Some(BIG_G)
+}
+
+fn open_clip(theirs: &Inventory, label: &str, keep_all: bool) -> Result<Renamed> {
     let depth = theirs.blocks(BLOCKS);
     let width = theirs.shape("token_embedding.weight").and_then(|shape| shape.get(1).copied());
     let already_cut = width == Some(VIT_H.1) && depth + 1 == VIT_H.0;
-    let kept = if already_cut { depth } else { depth.saturating_sub(1) };
+    let keeps_all = keep_all || already_cut || keeps_projection(width);
+    let kept = if keeps_all { depth } else { depth.saturating_sub(1) };
     let mut renamed = Renamed::default();
     for (name, tensor) in &theirs.tensors {
         if UNUSED.contains(&name.as_str()) {
+            continue;
+        }
+        if PROJECTION.contains(&name.as_str()) {
+            if keep_all || keeps_projection(width) {
+                renamed.insert(name.clone(), tensor.clone());
+            }
             continue;
         }
         if let Some((_, new)) = OUTSIDE.iter().find(|(old, _)| old == name) {

@@ -16,6 +16,7 @@ mod unet;
 mod vae;
 
 pub use single::{Single, TextEncoder};
+pub(super) use unet::modules as ldm_modules;
 
 use super::inventory::{Inventory, TensorInfo};
 use super::source::Weights;

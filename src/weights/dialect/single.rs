@@ -14,6 +14,12 @@ const VAES: &[&str] = &["first_stage_model.", "vae.", ""];
 /// Where the text encoder may begin.
 const TEXTS: &[&str] =
     &["cond_stage_model.", "text_encoders.clip_l.", "text_encoders.clip_h.", "text_encoder.", ""];
+/// Where the second text encoder of Stable Diffusion XL may begin, and the first beside it.
+const SECOND_TEXTS: &[(&str, &str)] = &[
+    ("conditioner.embedders.1.", "conditioner.embedders.0."),
+    ("conditioner.embedders.0.", ""),
+    ("text_encoders.clip_g.", "text_encoders.clip_l."),
+];
 const EMA: &str = "model_ema.";
 
 /// Tables that training left in the file; we compute our own.
@@ -36,6 +42,12 @@ const TABLES: &[&str] = &[
     "sqrt_recipm1_alphas_cumprod",
 ];
 
+/// Tensors that say by being there what the network was trained to predict, and from which noise.
+///
+/// # Source
+/// Files of v-prediction finetunes of Stable Diffusion XL; `models.md` 3.2.
+const MARKERS: &[&str] = &["v_pred", "ztsnr"];
+
 /// Whose text encoder is in a single file, by its names and its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEncoder {
@@ -52,6 +64,7 @@ pub struct Single {
     unet: Option<Weights>,
     vae: Option<Weights>,
     text: Option<(TextEncoder, Weights)>,
+    second_text: Option<Weights>,
     strays: Vec<String>,
     ema: usize,
 }
@@ -74,15 +87,29 @@ impl Single {
         let all = weights.inventory();
         let denoiser = first(all, UNETS, read_unet);
         let codec = first(all, VAES, read_vae);
+        let mut second_text = None;
+        let mut texts = TEXTS.to_vec();
+        if let Some((second, one)) = SECOND_TEXTS.iter().find(|(second, _)| all.has_prefix(second)) {
+            second_text = clip::rename(&all.without_prefix(second), weights.label(), true)?
+                .map(|(_, found)| (*second, found));
+            texts = if one.is_empty() { Vec::new() } else { vec![*one] };
+        }
         let mut text = None;
-        for prefix in TEXTS.iter().filter(|prefix| all.has_prefix(prefix)) {
-            text = clip::rename(&all.without_prefix(prefix), weights.label())?.map(|found| (*prefix, found));
+        for prefix in texts.into_iter().filter(|prefix| all.has_prefix(prefix)) {
+            text = clip::rename(&all.without_prefix(prefix), weights.label(), false)?
+                .map(|found| (prefix, found));
             if text.is_some() {
                 break;
             }
         }
-        if denoiser.is_none() && codec.is_none() && text.is_none() {
-            let message = format!("`{}` has no part named as in Stable Diffusion 1 or 2", weights.label());
+        // The second encoder alone in a file has the names of any other.
+        let width =
+            |part: &Renamed| part.inventory.shape(clip::TOKENS).and_then(|shape| shape.get(1).copied());
+        if text.as_ref().is_some_and(|(_, (_, part))| clip::keeps_projection(width(part))) {
+            second_text = text.take().map(|(prefix, (_, part))| (prefix, part));
+        }
+        if denoiser.is_none() && codec.is_none() && text.is_none() && second_text.is_none() {
+            let message = format!("`{}` has no part named as in Stable Diffusion", weights.label());
             return Err(Error::new(Code::ModelUnsupported, message).hint(
                 "a folder of diffusers is read too, and so is the weights file of one of its components",
             ));
@@ -92,11 +119,15 @@ impl Single {
             .chain(&codec)
             .map(|(prefix, part)| (*prefix, part))
             .chain(text.iter().map(|(prefix, (_, part))| (*prefix, part)))
+            .chain(second_text.iter().map(|(prefix, part)| (*prefix, part)))
             .collect();
         let below =
             |name: &&str| name.starts_with(EMA) || found.iter().any(|(prefix, _)| name.starts_with(prefix));
-        let mut strays: Vec<String> =
-            all.names().filter(|name| !below(name) && !TABLES.contains(name)).map(str::to_owned).collect();
+        let mut strays: Vec<String> = all
+            .names()
+            .filter(|name| !below(name) && !TABLES.contains(name) && !MARKERS.contains(name))
+            .map(str::to_owned)
+            .collect();
         for (prefix, part) in &found {
             strays.extend(part.strays.iter().map(|name| format!("{prefix}{name}")));
         }
@@ -107,6 +138,7 @@ impl Single {
             unet: denoiser.map(|(_, part)| view(part)),
             vae: codec.map(|(_, part)| modern_attention(view(part))),
             text: text.map(|(_, (kind, part))| (kind, view(part))),
+            second_text: second_text.map(|(_, part)| view(part)),
             weights,
         })
     }
@@ -147,6 +179,7 @@ impl Single {
             "unet" => self.unet.as_ref(),
             "vae" => self.vae.as_ref(),
             "text_encoder" => self.text.as_ref().map(|(_, weights)| weights),
+            "text_encoder_2" => self.second_text.as_ref(),
             _ => None,
         }
     }
@@ -175,11 +208,16 @@ impl Single {
         self.part("text_encoder")
     }
 
-    fn part(&self, name: &str) -> Result<Weights> {
+    /// A component by its name in diffusers' folders.
+    ///
+    /// # Errors
+    /// `model_not_downloaded` if it is not in this file.
+    pub fn part(&self, name: &str) -> Result<Weights> {
         self.component(name).cloned().ok_or_else(|| {
             let what = match name {
                 "unet" => "denoiser",
                 "vae" => "autoencoder",
+                "text_encoder_2" => "second text encoder",
                 _ => "text encoder",
             };
             let message = format!("`{}` has no {what}", self.weights.label());

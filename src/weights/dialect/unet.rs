@@ -4,7 +4,7 @@
 //! A convolution that halves or doubles the size ends a level, so one walk along the names finds all numbers, whatever
 //! the depth and wherever the attentions sit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Renamed;
 use crate::weights::inventory::Inventory;
@@ -16,6 +16,8 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("time_embed.2", "time_embedding.linear_2"),
     ("out.0", "conv_norm_out"),
     ("out.2", "conv_out"),
+    ("label_emb.0.0", "add_embedding.linear_1"),
+    ("label_emb.0.2", "add_embedding.linear_2"),
 ];
 
 /// Modules of a residual block.
@@ -119,6 +121,50 @@ pub(super) fn rename(ldm: &Inventory) -> Renamed {
     renamed
 }
 
+/// What the authors call every module of a denoiser that has our names, by our names.
+pub(in crate::weights) fn modules(ours: &Inventory) -> HashMap<String, String> {
+    let mut paths = HashMap::new();
+    let count = |path: String| ours.blocks(&path);
+    let levels = ours.blocks("down_blocks");
+    let mut number = 1;
+    for level in 0..levels {
+        let block = format!("down_blocks.{level}");
+        for layer in 0..count(format!("{block}.resnets")) {
+            paths.insert(format!("{block}.resnets.{layer}"), format!("input_blocks.{number}.0"));
+            paths.insert(format!("{block}.attentions.{layer}"), format!("input_blocks.{number}.1"));
+            number += 1;
+        }
+        paths.insert(format!("{block}.downsamplers.0.conv"), format!("input_blocks.{number}.0.op"));
+        number += 1;
+    }
+    number = 0;
+    for level in 0..ours.blocks("up_blocks") {
+        let block = format!("up_blocks.{level}");
+        let attends = count(format!("{block}.attentions")) > 0;
+        for layer in 0..count(format!("{block}.resnets")) {
+            paths.insert(format!("{block}.resnets.{layer}"), format!("output_blocks.{number}.0"));
+            paths.insert(format!("{block}.attentions.{layer}"), format!("output_blocks.{number}.1"));
+            number += 1;
+        }
+        let (last, child) = (number.max(1) - 1, 1 + usize::from(attends));
+        paths.insert(format!("{block}.upsamplers.0.conv"), format!("output_blocks.{last}.{child}.conv"));
+    }
+    for (child, module) in ["resnets.0", "attentions.0", "resnets.1"].into_iter().enumerate() {
+        paths.insert(format!("mid_block.{module}"), format!("middle_block.{child}"));
+    }
+    paths.extend(OUTSIDE.iter().map(|(theirs, ours)| ((*ours).to_owned(), (*theirs).to_owned())));
+    let theirs = |module: &str| {
+        let ends = module.match_indices('.').map(|(at, _)| at).chain([module.len()]);
+        let (end, path) = ends.rev().find_map(|end| Some((end, paths.get(&module[..end])?)))?;
+        let within = module[end..].trim_start_matches('.');
+        let named = RESNET.iter().find(|(_, ours)| *ours == within && module.contains(".resnets."));
+        let within = named.map_or(within, |(theirs, _)| theirs);
+        Some(if within.is_empty() { path.clone() } else { format!("{path}.{within}") })
+    };
+    let modules = ours.names().filter_map(|name| name.strip_suffix(".weight"));
+    modules.filter_map(|module| Some((module.to_owned(), theirs(module)?))).collect()
+}
+
 fn rename_one(name: &str, steps: &BTreeMap<String, (String, Step)>) -> Option<String> {
     let (module, parameter) = name.rsplit_once('.')?;
     if let Some((_, new)) = OUTSIDE.iter().find(|(old, _)| *old == module) {
@@ -191,6 +237,10 @@ mod tests {
         }
         let renamed = rename(&inventory);
         assert_eq!(renamed.strays, [""; 0]);
+        let back = modules(&renamed.inventory);
+        for name in inventory.names().filter_map(|name| name.strip_suffix(".weight")) {
+            assert!(back.values().any(|theirs| theirs == name), "{name} is not found again");
+        }
         assert_eq!(renamed.inventory.tensors.len(), inventory.tensors.len(), "no two share a name");
         assert_eq!(renamed.inventory.blocks("up_blocks"), 4);
     }

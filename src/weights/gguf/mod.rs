@@ -17,11 +17,11 @@ use std::fmt;
 use self::cursor::Cursor;
 use self::value::Budget;
 pub use self::value::Value;
-use super::block::Block;
 use super::inventory::{Inventory, Scalar, TensorInfo, too_many};
 use super::limits;
 use super::safetensors::check_name;
 use crate::error::{Code, Error, Result};
+use crate::kernel::block::Block;
 
 const MAGIC: &[u8] = b"GGUF";
 /// Versions that differ in nothing we read; before them counts had four bytes.

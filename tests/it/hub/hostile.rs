@@ -5,12 +5,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::server::{Answer, Asked, File, Server, good, listing};
 use super::{code, installed, latentia, ok, pull, tree};
+use crate::corpus::{Ended, cases, run};
 
 /// What the scenarios' one file is, where the hub is good.
 fn right() -> File {
@@ -84,11 +85,12 @@ fn judge(case: &Value, corpus: &Path) -> Result<(), String> {
         command = latentia(&home);
         command.env("HF_ENDPOINT", hub.url()).args(["generate", "x", "--json", "-m", "hostile/model"]);
     }
-    let began = Instant::now();
-    let output = command.env("HF_TOKEN", "hf_canary").output().map_err(|error| error.to_string())?;
-    let took = began.elapsed();
-    if took > Duration::from_secs(case["bounds"]["seconds"].as_u64().unwrap_or(2)) {
+    let Ended { output, took, peak_mib } = run(command.env("HF_TOKEN", "hf_canary"));
+    if took > Duration::from_secs(case["bounds"]["seconds"].as_u64().ok_or("no bound")?) {
         return Err(format!("took {took:?}"));
+    }
+    if peak_mib > case["bounds"]["rss_mib"].as_u64().ok_or("no bound")? {
+        return Err(format!("held {peak_mib} MiB"));
     }
     for text in [&output.stdout, &output.stderr] {
         let text = String::from_utf8_lossy(text);
@@ -131,10 +133,7 @@ fn judge(case: &Value, corpus: &Path) -> Result<(), String> {
 #[test]
 fn the_corpus_ends_in_a_whole_model_or_its_codes() {
     let Some(corpus) = crate::fixtures::hostile() else { return };
-    let manifest: Value =
-        serde_json::from_slice(&fs::read(corpus.join("manifest.json")).expect("a manifest")).expect("JSON");
-    let cases = manifest["cases"].as_array().expect("cases").iter();
-    let cases: Vec<&Value> = cases.filter(|case| case["surface"] == "hub/download").collect();
+    let cases = cases(&corpus, &["hub"]);
     assert!(cases.len() >= 10);
     let wrong: Vec<String> = cases
         .iter()

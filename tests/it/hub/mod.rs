@@ -22,7 +22,7 @@ fn latentia(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
     for name in std::env::vars_os().map(|(name, _)| name) {
         let text = name.to_string_lossy().to_uppercase();
-        if text.starts_with("HF_") || text.ends_with("_PROXY") {
+        if text.starts_with("HF_") || text.ends_with("_PROXY") || text == "SSL_CERT_FILE" {
             command.env_remove(name);
         }
     }
@@ -139,6 +139,17 @@ fn a_pull_brings_what_a_model_needs_and_it_draws() {
         assert!(output.status.success(), "{model}: {}", String::from_utf8_lossy(&output.stderr));
     }
     assert_eq!(installed(home.path()), ["tiny"]);
+    for name in ["tiny", "org/tiny"] {
+        let verified = ok(&run(&["verify", name, "--json"]));
+        let compared = verified["files"].as_array().expect("files").iter();
+        assert!(
+            compared.clone().count() > 5 && compared.clone().all(|file| file["compared"] == true),
+            "{name}"
+        );
+    }
+    let other = run(&["rm", "org/tiny", "--yes", "--json"]);
+    assert_eq!(code(&other), "model_not_found");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("latentia rm tiny"));
     let verified = ok(&run(&["verify", "tiny", "--full", "--json"]));
     assert_eq!(verified["files"].as_array().map(Vec::len), Some(files.len() - 4));
     let weights = place.join("unet/diffusion_pytorch_model.safetensors");
@@ -192,6 +203,79 @@ fn a_newer_commit_takes_the_place_of_the_older_and_shares_what_is_the_same() {
     }
     let verified = latentia(home.path()).args(["verify", "tiny", "--full"]).output().expect("runs");
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
+#[test]
+fn tls_is_trusted_by_roots_and_nothing_else() {
+    const TOKEN: &str = "hf_canary0123456789";
+    let home = home();
+    let files = vec![File::large("model.safetensors", vec![7; 1000])];
+    let own = files.clone();
+    let hub = Server::secure(move |asked| good(&own, asked));
+    let run = |command: &mut Command| command.env("HF_TOKEN", TOKEN).output().expect("runs");
+    // Mozilla's roots do not know it, and nobody who is not known hears a token.
+    let unknown = run(&mut pull(home.path(), &hub, &["org/tiny"]));
+    assert_eq!(code(&unknown), "download_failed");
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(said.contains("certificate") && said.contains("SSL_CERT_FILE"), "{said}");
+    assert!(hub.asked().is_empty(), "{:?}", hub.asked());
+    let certificate = server::tls("certificate.pem");
+    ok(&run(pull(home.path(), &hub, &["org/tiny"]).env("SSL_CERT_FILE", &certificate)));
+    let bearer = hub.asked()[0].headers.get("authorization").cloned();
+    assert_eq!(bearer, Some(format!("Bearer {TOKEN}")));
+    for (file, expected) in
+        [(server::tls("key.pem"), "invalid_argument"), (home.path().join("none"), "file_not_found")]
+    {
+        let wrong = run(pull(home.path(), &hub, &["org/tiny", "--name", "x"]).env("SSL_CERT_FILE", file));
+        assert_eq!(code(&wrong), expected);
+    }
+    // A server without TLS is not asked in the open because an address says https.
+    let open = serve(&files);
+    let secure = open.url().replace("http:", "https:");
+    let output = run(pull(home.path(), &open, &["org/tiny", "--name", "x"]).env("HF_ENDPOINT", secure));
+    assert_eq!(code(&output), "download_failed");
+    assert!(!format!("{:?}", open.asked()).contains(TOKEN));
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_asked_and_gets_no_token() {
+    let home = home();
+    let proxy = Server::start(|_| Answer::new(403, &[], ""));
+    let files = vec![File::large("model.safetensors", vec![7; 1000])];
+    let hub = serve(&files);
+    let token = "hf_canary0123456789";
+    let through = latentia(home.path())
+        .env("HF_ENDPOINT", "https://hub.invalid")
+        .env("HF_TOKEN", token)
+        .env("HTTPS_PROXY", proxy.url())
+        .args(["pull", "org/tiny", "--json"])
+        .output()
+        .expect("runs");
+    assert_eq!(code(&through), "download_failed");
+    let asked = proxy.asked();
+    assert!(
+        asked.iter().all(|asked| asked.method == "CONNECT" && asked.path == "hub.invalid:443"),
+        "{asked:?}"
+    );
+    assert!(!asked.is_empty() && !format!("{asked:?}").contains(token), "{asked:?}");
+    // What NO_PROXY names is asked directly.
+    let before = proxy.asked().len();
+    ok(&pull(home.path(), &hub, &["org/tiny"])
+        .env("ALL_PROXY", proxy.url())
+        .env("NO_PROXY", "127.0.0.1")
+        .output()
+        .expect("runs"));
+    assert_eq!(proxy.asked().len(), before);
+}
+
+#[test]
+fn one_file_of_a_pipelines_repository_is_pulled_by_its_name() {
+    let (home, files) = (home(), pipeline());
+    let hub = serve(&files);
+    let pulled = ok(&pull(home.path(), &hub, &["org/tiny:all-in-one.safetensors"]).output().expect("runs"));
+    assert_eq!(pulled["model"], "all-in-one");
+    let here = tree(&home.path().join("models/all-in-one"));
+    assert_eq!(here.keys().collect::<Vec<_>>(), ["all-in-one.safetensors", "pulled.json"]);
 }
 
 /// A repository of one large file, sent slowly.
@@ -453,7 +537,7 @@ fn what_can_be_fetched_is_listed_and_what_is_not_here_names_its_remedy() {
         );
         assert!(String::from_utf8_lossy(&output.stderr).contains(remedy), "{model}");
     }
-    for model in ["nothing-of-the-kind", "folder/file.safetensors", "../x"] {
+    for model in ["nothing-of-the-kind", "folder/file.safetensors", "../nothing-of-the-kind"] {
         assert_eq!(code(&run(&["generate", "x", "--json", "-m", model])), "model_not_found", "{model}");
     }
 }

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 /// The commit of every repository here.
@@ -43,31 +46,44 @@ type Speak = dyn Fn(&Asked) -> Answer + Send + Sync;
 /// A server that runs until it is dropped, and remembers what it was asked.
 pub(crate) struct Server {
     address: SocketAddr,
+    secure: bool,
     asked: Arc<Mutex<Vec<Asked>>>,
     ended: Arc<AtomicBool>,
 }
 
 impl Server {
     pub(crate) fn start(speak: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        Self::run(None, Arc::new(speak))
+    }
+
+    /// The same over TLS, with the certificate of the fixtures.
+    pub(crate) fn secure(speak: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let chain = vec![CertificateDer::from_pem_file(tls("certificate.pem")).expect("a certificate")];
+        let key = PrivateKeyDer::from_pem_file(tls("key.pem")).expect("a key");
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+        Self::run(Some(Arc::new(config.expect("they belong together"))), Arc::new(speak))
+    }
+
+    fn run(tls: Option<Arc<ServerConfig>>, speak: Arc<Speak>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
+        let secure = tls.is_some();
         let (asked, ended) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicBool>::default());
-        let (log, end, speak) =
-            (Arc::clone(&asked), Arc::clone(&ended), Arc::<Speak>::from(Box::new(speak) as Box<Speak>));
+        let (log, end) = (Arc::clone(&asked), Arc::clone(&ended));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if end.load(Ordering::Relaxed) {
                     return;
                 }
-                let (log, speak) = (Arc::clone(&log), Arc::clone(&speak));
-                thread::spawn(move || serve(&stream, &log, &*speak));
+                let (log, speak, tls) = (Arc::clone(&log), Arc::clone(&speak), tls.clone());
+                thread::spawn(move || connection(stream, tls, &log, &*speak));
             }
         });
-        Self { address, asked, ended }
+        Self { address, secure, asked, ended }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http{}://{}", if self.secure { "s" } else { "" }, self.address)
     }
 
     pub(crate) fn asked(&self) -> Vec<Asked> {
@@ -82,8 +98,34 @@ impl Drop for Server {
     }
 }
 
+/// A file of the fixtures.
+pub(crate) fn tls(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls").join(name)
+}
+
 /// One connection, one request: whatever the answer, the connection ends after it.
-fn serve(stream: &TcpStream, log: &Mutex<Vec<Asked>>, speak: &Speak) {
+fn connection(stream: TcpStream, tls: Option<Arc<ServerConfig>>, log: &Mutex<Vec<Asked>>, speak: &Speak) {
+    let mut stream = match tls {
+        None => {
+            serve(&stream, log, speak);
+            stream
+        }
+        Some(config) => {
+            let Ok(server) = ServerConnection::new(config) else { return };
+            let mut secure = StreamOwned::new(server, stream);
+            serve(&mut secure, log, speak);
+            secure.conn.send_close_notify();
+            let _ = secure.flush();
+            secure.sock
+        }
+    };
+    // Read to the end, so that closing does not reset what was sent.
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let _ = stream.read(&mut [0; 1]);
+}
+
+fn serve(stream: impl Read + Write, log: &Mutex<Vec<Asked>>, speak: &Speak) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -103,10 +145,10 @@ fn serve(stream: &TcpStream, log: &Mutex<Vec<Asked>>, speak: &Speak) {
     }
     let asked = Asked { method, path, headers };
     log.lock().expect("the log").push(asked.clone());
-    let _ = write(stream, &speak(&asked), asked.method == "HEAD");
+    let _ = write(reader.into_inner(), &speak(&asked), asked.method == "HEAD");
 }
 
-fn write(mut stream: &TcpStream, answer: &Answer, head: bool) -> std::io::Result<()> {
+fn write(mut stream: impl Write, answer: &Answer, head: bool) -> std::io::Result<()> {
     let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", answer.status);
     for (name, value) in &answer.headers {
         text.extend([name, ": ", value, "\r\n"]);
@@ -124,11 +166,7 @@ fn write(mut stream: &TcpStream, answer: &Answer, head: bool) -> std::io::Result
             }
         }
     }
-    stream.shutdown(std::net::Shutdown::Write)?;
-    // Read to the end, so that closing does not reset what was sent.
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-    let _ = Read::read(&mut stream, &mut [0; 1]);
-    Ok(())
+    stream.flush()
 }
 
 /// A file of a good repository.

@@ -117,11 +117,19 @@ fn arguments_that_do_not_fit_are_named() {
         (json!({ "prompt": "a", "size": "64x64", "width": 64, "height": 64 }), "size"),
         (json!({ "prompt": "a", "sampler": "warp" }), "sampler"),
         (json!({ "prompt": "a", "lora_adapters": [{ "scale": 1.0 }] }), "lora_adapters[0].source"),
-        (json!({ "prompt": "a", "lora_adapters": [{ "source": "x" }] }), "lora_adapters"),
+        (
+            json!({ "prompt": "a", "lora_adapters": [{ "source": "x", "subfolder": "y" }] }),
+            "lora_adapters[0].subfolder",
+        ),
     ] {
         let answer = bench.call("vision_text_to_image", &ask);
         assert_eq!(error(&answer), ("invalid_argument", param), "{ask}: {answer}");
     }
+    let ask = json!({ "prompt": "a", "lora_adapters": [{ "source": "../x" }] });
+    assert_eq!(
+        error(&bench.call("vision_text_to_image", &ask)),
+        ("model_not_found", "lora_adapters[0].source")
+    );
     let output = bench.call_raw("vision_text_to_image", b"{}", &[]);
     assert_eq!(output.status.code(), Some(2), "the exit code of the table");
 }
@@ -163,4 +171,27 @@ fn pictures_are_saved_viewed_and_described_within_the_workspace() {
         error(&bench.call("view_image", &json!({ "path": "fox.webp" }))),
         ("invalid_argument", "name")
     );
+}
+
+/// C15, B14, B24: a picture by ref is changed, the new one names it, and a mask keeps the rest.
+#[test]
+fn a_picture_is_changed_and_says_what_it_was() {
+    let bench = Bench::new();
+    let ask = json!({ "prompt": "a", "model": "mock", "size": "64x64", "seed": 1 });
+    let first = bench.call("t2i", &ask);
+    let ask = json!({ "prompt": "b", "model": "mock", "image_artifact": first, "strength": 0.5, "seed": 2 });
+    let second = bench.call("vision_image_to_image", &ask);
+    assert_is_ref(&second);
+    assert_eq!((&second["width"], &second["metadata"]["task"]), (&json!(64), &json!("image_to_image")));
+    assert_ne!(second["$artifact"], first["$artifact"]);
+    let id = second["$artifact"].as_str().unwrap();
+    let meta = fs::read_to_string(bench.path("store").join(format!("{id}.meta.json"))).unwrap();
+    let meta: Value = serde_json::from_str(&meta).unwrap();
+    assert_eq!(meta["x_latentia"]["source_refs"][0]["$artifact"], first["$artifact"], "{meta}");
+    let ask = json!({ "prompt": "b", "model": "mock", "image_artifact": first, "count": 2, "seed": 3 });
+    assert_eq!(bench.call("vision_image_to_image_batch", &ask).as_array().map(Vec::len), Some(2));
+    let ask = json!({ "prompt": "b", "model": "mock", "image_artifact": first, "extend": { "left": 16, "down": 1 } });
+    assert_eq!(error(&bench.call("i2i", &ask)), ("invalid_argument", "extend"));
+    let ask = json!({ "prompt": "b", "model": "mock" });
+    assert_eq!(error(&bench.call("i2i", &ask)), ("invalid_argument", "image_artifact"));
 }

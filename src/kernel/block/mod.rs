@@ -15,6 +15,8 @@ mod points;
 
 use rayon::prelude::*;
 
+use super::matrix::widen;
+
 /// Decodes one block: its bytes, and room for exactly its numbers.
 type Decode = fn(&[u8], &mut [f32]);
 
@@ -99,10 +101,18 @@ impl Block {
         self.decoder().is_some()
     }
 
+    /// Decodes a few blocks one after the other on this thread; none if we cannot decode this type.
+    pub(in crate::kernel) fn read(self, bytes: &[u8], to: &mut [f32]) {
+        let Some(decode) = self.decoder() else { return };
+        for (to, bytes) in to.chunks_exact_mut(self.numbers()).zip(bytes.chunks_exact(self.bytes())) {
+            decode(bytes, to);
+        }
+    }
+
     /// Decodes blocks one after the other into `to`, through `cast`; false if we cannot decode this type.
     ///
     /// `to` has room for all numbers of `bytes`; what is left over on either side is left alone.
-    pub(super) fn decode<T: Send>(self, bytes: &[u8], to: &mut [T], cast: fn(f32) -> T) -> bool {
+    pub(crate) fn decode<T: Send>(self, bytes: &[u8], to: &mut [T], cast: fn(f32) -> T) -> bool {
         /// Blocks that one thread decodes at a time.
         const AT_ONCE: usize = 256;
         let Some(decode) = self.decoder() else { return false };
@@ -122,7 +132,7 @@ impl Block {
 
 /// A half-precision number at this place of a block.
 fn half(bytes: &[u8], at: usize) -> f32 {
-    half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+    widen(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
 
 #[cfg(test)]
