@@ -1,5 +1,6 @@
 //! `latentia generate`: pictures from a prompt.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ pub(super) struct Generate {
     output: Option<PathBuf>,
     /// Keeps the pictures in the store and prints their refs; files are written only with -o.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    store: Option<PathBuf>,
+    store: Option<OsString>,
     /// Leaves the recipe out of the PNG.
     #[arg(long)]
     no_metadata: bool,
@@ -137,11 +138,10 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 pub(super) fn run(arguments: &Generate) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
-    let store = arguments
-        .store
-        .as_deref()
-        .map(|folder| store(Some(folder).filter(|folder| !folder.as_os_str().is_empty())))
-        .transpose()?;
+    // Without a folder the option is there and empty.
+    let folder =
+        arguments.store.as_deref().map(|folder| Some(Path::new(folder)).filter(|_| !folder.is_empty()));
+    let store = folder.map(store).transpose()?;
     if store.is_some() && matches!(destination, Destination::Stdout) {
         return Err(Error::argument("store", "a ref and the bytes do not both fit standard output"));
     }
