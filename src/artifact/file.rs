@@ -160,7 +160,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Makes new names last; only Unix has folders that can be forced to disk, and only through a handle that reads them.
+/// Makes new names last; only Unix has folders that can be forced to disk.
 pub(super) fn sync(folder: &Dir) -> io::Result<()> {
+    // The handle itself names the folder and no more; what is forced to disk must be open for reading.
     if cfg!(unix) { folder.open(".")?.sync_all() } else { Ok(()) }
 }

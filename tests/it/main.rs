@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod artifacts;
 mod carried;
 mod changes;
 mod command;

@@ -1,7 +1,8 @@
 //! What every command that draws has in common: its arguments, how it runs, where its pictures go.
 
+use std::ffi::OsString;
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -90,7 +91,7 @@ pub(super) struct Drawing {
     output: Option<PathBuf>,
     /// Keeps the pictures in the store and prints their refs; files are written only with -o.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    store: Option<PathBuf>,
+    store: Option<OsString>,
     /// Leaves the recipe out of the PNG.
     #[arg(long)]
     no_metadata: bool,
@@ -195,11 +196,10 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
-    let store = arguments
-        .store
-        .as_deref()
-        .map(|folder| store(Some(folder).filter(|folder| !folder.as_os_str().is_empty())))
-        .transpose()?;
+    // Without a folder the option is there and empty.
+    let folder =
+        arguments.store.as_deref().map(|folder| Some(Path::new(folder)).filter(|_| !folder.is_empty()));
+    let store = folder.map(store).transpose()?;
     if store.is_some() && matches!(destination, Destination::Stdout) {
         return Err(Error::argument("store", "a ref and the bytes do not both fit standard output"));
     }
