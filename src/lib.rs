@@ -13,4 +13,5 @@ pub mod nn;
 pub mod registry;
 pub mod studio;
 pub mod text;
+pub mod tool;
 pub mod weights;

@@ -27,6 +27,11 @@ pub struct Posterior {
 }
 
 impl Posterior {
+    /// What a codec says that is certain and whose latents are normal as they are.
+    pub fn certain(mean: Tensor) -> Self {
+        Self { mean, deviation: None, scale: 1.0, shift: 0.0 }
+    }
+
     /// One latent of the Gaussian.
     ///
     /// # Shapes

@@ -65,6 +65,16 @@ pub enum Task {
 }
 
 impl Task {
+    /// Every task.
+    pub const ALL: &[Self] = &[
+        Self::TextToImage,
+        Self::ImageToImage,
+        Self::ImageUpscale,
+        Self::MultiViewImage,
+        Self::TextToVideo,
+        Self::ImageToVideo,
+    ];
+
     /// Its name in requests, recipes and registries.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 pub mod contract;
 pub mod known;
 pub mod ldm;
+pub mod mock;
 mod parts;
 
 pub use contract::{
@@ -14,7 +15,7 @@ pub use parts::{Parts, Told};
 use crate::error::{Code, Error, Result};
 
 /// Every family, asked in this order; each checkpoint belongs to at most one.
-pub static FAMILIES: &[&dyn Family] = &[&ldm::Ldm];
+pub static FAMILIES: &[&dyn Family] = &[&ldm::Ldm, &mock::Mock];
 
 /// Finds the family of a model's files; where the user says which it is, that one and no other.
 ///

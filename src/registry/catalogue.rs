@@ -142,7 +142,7 @@ impl Catalogue {
 
     /// Whether a model can be asked for a task; of an unknown model, no.
     pub fn supports(&self, model: &str, task: &str) -> bool {
-        self.get(model).is_some_and(|listed| listed.tasks.iter().any(|known| name(*known) == canonical(task)))
+        self.get(model).is_some_and(|listed| listed.tasks.iter().any(|known| known.name() == canonical(task)))
     }
 
     /// The models that can be asked for a task, sorted.
@@ -167,7 +167,7 @@ impl Catalogue {
         }
         let what = match self.get(model) {
             Some(listed) => {
-                let can: Vec<String> = listed.tasks.iter().map(|task| name(*task)).collect();
+                let can: Vec<String> = listed.tasks.iter().map(|task| task.name().to_owned()).collect();
                 format!("it can {}", can.join(", "))
             }
             None => "it is not a known model".into(),
@@ -193,7 +193,7 @@ impl Catalogue {
                 if matches!(task, Task::TextToVideo | Task::ImageToVideo) {
                     spec["maturity"] = "experimental".into();
                 }
-                (name(*task), spec)
+                (task.name().to_owned(), spec)
             })
             .collect();
         let models: Map<String, Value> =
@@ -212,17 +212,17 @@ fn some(names: &[&str]) -> String {
 }
 
 /// A task's own name for one of its aliases.
-fn canonical(task: &str) -> String {
+pub fn canonical(task: &str) -> String {
     let plain = task.trim().to_lowercase().replace('-', "_");
     ALIASES.iter().find(|(alias, _)| *alias == plain).map_or(plain.clone(), |(_, own)| (*own).into())
 }
 
-/// A task's name.
-fn name(task: Task) -> String {
-    json!(task).as_str().unwrap_or_default().to_owned()
-}
-
 impl Listed {
+    /// The class of what its makers allow.
+    pub fn licence(&self) -> Licence {
+        self.terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence)
+    }
+
     fn to_json(&self) -> Value {
         let backend = if self.runs { "latentia" } else { "not_supported" };
         let tasks: Map<String, Value> = TASKS
@@ -235,10 +235,10 @@ impl Listed {
                     "params": self.params(*task),
                     "requires": { "backend": backend },
                 });
-                (name(*task), spec)
+                (task.name().to_owned(), spec)
             })
             .collect();
-        let licence = self.terms.as_ref().map_or(Licence::Unknown, |terms| terms.licence);
+        let licence = self.licence();
         let downloads = match self.offer {
             Some(offer) => json!([{
                 "key": offer.name,
@@ -284,7 +284,7 @@ impl Listed {
     }
 
     /// What a task's arguments may be.
-    fn params(&self, task: Task) -> Value {
+    pub fn params(&self, task: Task) -> Value {
         let mut params = Map::new();
         let mut set = |key: &str, value: Value| params.insert(key.into(), value);
         let free = task == Task::ImageToVideo || task == Task::MultiViewImage || task == Task::ImageUpscale;

@@ -11,7 +11,7 @@ mod scan;
 mod shelf;
 mod survey;
 
-pub use catalogue::{Catalogue, Listed};
+pub use catalogue::{Catalogue, Listed, canonical};
 pub use entry::{Entry, check_name};
 pub use memory::{Memory, kept_on_cpu, memory};
 pub use scan::{Layout, Sighting, layout, scan};
@@ -121,35 +121,49 @@ impl Registry {
         if path.exists() {
             return Ok(Place { path: path.to_owned(), entry: None });
         }
+        self.installed(model).and_then(|name| self.named(&name))
+    }
+
+    /// The name of an installed model, by that name or its repository's; never a path.
+    ///
+    /// # Errors
+    /// `model_not_found`; `model_not_downloaded` with the command that fetches it.
+    pub fn installed(&self, model: &str) -> Result<String> {
         if let Some(name) = self.known_as(model) {
-            let folder = self.models.join(&name);
-            if folder.is_dir() {
-                return Ok(Place { path: pulled::inside(folder)?, entry: None });
-            }
-            if let Some(file) = self.file(&name) {
-                return Ok(Place { path: file, entry: None });
-            }
-            let entry = Entry::read(&self.entry(&name))?;
-            if !entry.path.exists() {
-                let message = format!("`{name}` was imported from a place where it is no more");
-                return Err(Error::new(Code::ModelNotDownloaded, message)
-                    .hint(format!("import it again, or `latentia rm {name}`")));
-            }
-            return Ok(Place { path: entry.path.clone(), entry: Some(entry) });
+            return Ok(name);
         }
         if let Some(error) = pulled::remedy(model) {
             return Err(error);
         }
         let names = self.names();
         let installed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let shown: String = model.chars().take(120).flat_map(char::escape_default).collect();
         Err(Error {
             param: Some("model".into()),
             ..Error::new(
                 Code::ModelNotFound,
-                format!("there is no file, folder or installed model `{model}`"),
+                format!("there is no file, folder or installed model `{shown}`"),
             )
         }
         .hint(format!("installed models: {installed}; without -m the embedded model draws")))
+    }
+
+    /// The place of an installed model.
+    fn named(&self, model: &str) -> Result<Place> {
+        let folder = self.models.join(model);
+        if folder.is_dir() {
+            return Ok(Place { path: pulled::inside(folder)?, entry: None });
+        }
+        if let Some(file) = self.file(model) {
+            return Ok(Place { path: file, entry: None });
+        }
+        let entry = Entry::read(&self.entry(model))?;
+        if !entry.path.exists() {
+            let message = format!("`{model}` was imported from a place where it is no more");
+            return Err(Error::new(Code::ModelNotDownloaded, message)
+                .hint(format!("import it again, or `latentia rm {model}`")));
+        }
+        Ok(Place { path: entry.path.clone(), entry: Some(entry) })
     }
 
     /// The file of weights of this name in the models' folder, if there is one.

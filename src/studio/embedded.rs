@@ -1,7 +1,8 @@
-//! The model in the binary.
+//! The models in the binary: the one that draws where none is named, and those that only tests ask for.
 
 use crate::error::Result;
 use crate::family::Parts;
+use crate::weights::{Embedded, Folder};
 
 /// What it is called in recipes and on the command line.
 pub(super) const NAME: &str = "sprites";
@@ -14,7 +15,7 @@ macro_rules! files {
 }
 
 #[cfg(feature = "embedded")]
-static FILES: crate::weights::Embedded = files![
+static FILES: Embedded = files![
     "model_index.json",
     "latentia.json",
     "scheduler/scheduler_config.json",
@@ -49,4 +50,19 @@ pub(super) fn parts() -> Result<Parts> {
         "this binary was built without the embedded model",
     )
     .hint("name a model with -m, or build with --features embedded"))
+}
+
+/// Models without weights, which draw gradients: at once, and a fifth of a second a step.
+const MOCKS: &[(&str, Embedded)] = &[
+    ("mock", &[("model_index.json", br#"{ "_class_name": "LatentiaMockPipeline" }"#)]),
+    ("mock-slow", &[("model_index.json", br#"{ "_class_name": "LatentiaMockPipeline", "step_ms": 200 }"#)]),
+];
+
+/// The files of a model in the binary, its name and what it is called in recipes; `None` for any other name.
+pub(super) fn built_in(name: &str) -> Option<(&'static str, Result<Parts>)> {
+    if name == NAME {
+        return Some((NAME, parts()));
+    }
+    let (name, files) = MOCKS.iter().find(|(mock, _)| *mock == name)?;
+    Some((name, Folder::embedded(files).map(|configs| Parts::synthetic(configs, 0))))
 }

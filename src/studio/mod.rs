@@ -3,6 +3,7 @@
 mod canvas;
 mod edit;
 mod embedded;
+mod keep;
 mod model;
 mod plan;
 mod render;
@@ -28,8 +29,9 @@ use crate::artifact::{Frames, Infotext, png};
 use crate::diffusion::Noise;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
+use crate::family::known::Role;
 use crate::family::recognise;
-use crate::registry::{Registry, Survey};
+use crate::registry::{Catalogue, Registry, Survey};
 use crate::weights::{Lora, Weights};
 
 /// Everything that a caller needs: opens models and draws.
@@ -53,7 +55,9 @@ impl Studio {
         Self { registry: Registry::new(home) }
     }
 
-    /// Opens a model by path or installed name, the embedded one without; only headers and configs are read.
+    /// Opens a model by path or name, the embedded one without; only headers and configs are read.
+    ///
+    /// The models of the binary have names too: `sprites`, and for tests `mock` and `mock-slow`, which have no weights.
     ///
     /// # Errors
     /// `model_not_found`, and what is wrong with the files.
@@ -81,6 +85,13 @@ impl Studio {
         precision: Precision,
     ) -> Result<Model> {
         let Some(name) = name else { return Model::open(Source::Embedded, device, precision) };
+        // What is installed or lies here comes first.
+        if parts.is_empty()
+            && self.registry.find(name).is_err()
+            && let Some((name, files)) = embedded::built_in(name)
+        {
+            return Model::from_parts(files?, name, device, precision);
+        }
         let opened = self.registry.open(name, config, parts)?;
         let path = std::path::absolute(self.registry.find(name)?).ok();
         let own = path.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -89,9 +100,48 @@ impl Studio {
 
     /// The model in the binary and what it is, if there is one.
     pub fn embedded(&self) -> Option<(&'static str, Survey)> {
-        let parts = embedded::parts().ok()?;
+        self.built_in(embedded::NAME)
+    }
+
+    /// The name of the model that draws where none is named, if this binary brings it.
+    pub fn embedded_name(&self) -> Option<&'static str> {
+        cfg!(feature = "embedded").then_some(embedded::NAME)
+    }
+
+    /// What is installed and what is known, with the installed models that cannot be read and why.
+    ///
+    /// # Errors
+    /// What reading the headers of files says.
+    pub fn catalogue(&self) -> Result<(Catalogue, Vec<(String, Error)>)> {
+        let mut catalogue = Catalogue::known();
+        let mut broken = Vec::new();
+        if let Some((name, survey)) = self.embedded() {
+            catalogue.install(name, &survey)?;
+        }
+        for name in self.registry.names() {
+            match self.registry.survey(&name, None, &[]) {
+                Ok(survey) => catalogue.install(&name, &survey)?,
+                Err(error) => broken.push((name, error)),
+            }
+        }
+        Ok((catalogue, broken))
+    }
+
+    /// The LoRA adapters that are installed, each with the family that it is for, if that is known.
+    pub fn adapters(&self) -> Vec<(String, Option<String>)> {
+        let survey = |name: String| {
+            let finding = self.registry.survey(&name, None, &[]).ok()?.finding;
+            (finding.role == Role::Lora).then_some((name, finding.family))
+        };
+        self.registry.names().into_iter().filter_map(survey).collect()
+    }
+
+    /// A model of the binary by its name and what it is.
+    pub fn built_in(&self, name: &str) -> Option<(&'static str, Survey)> {
+        let (name, parts) = embedded::built_in(name)?;
+        let parts = parts.ok()?;
         let card = recognise(&parts).ok()?;
-        Some((embedded::NAME, Survey::of_card(embedded::NAME, card.card(), &parts).ok()?))
+        Some((name, Survey::of_card(name, card.card(), &parts).ok()?))
     }
 
     /// Draws what is asked for, handing over each picture as it is finished.

@@ -275,7 +275,8 @@ impl Plan {
             options.strength = Some(strength);
             return settings.walk(self.steps, &options);
         }
-        let walked = (self.steps as f64 * strength) as usize;
+        // Where pipelines of diffusers would refuse, since the share of few steps is less than one, one is walked.
+        let walked = ((self.steps as f64 * strength) as usize).max(usize::from(strength > 0.0));
         if walked == 0 {
             let message = format!("strength {strength} leaves none of {} steps", self.steps);
             return Err(

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::policy::Policy;
 use crate::artifact::{FILE_BYTES, Photo};
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::weights::sha256;
 
 /// Bytes of a prompt.
@@ -156,16 +157,11 @@ impl Given {
     }
 }
 
-/// The bytes of a picture that someone names.
+/// The bytes of a picture that the owner names.
 pub(super) fn read_picture(path: &Path) -> Result<Vec<u8>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let size = std::fs::metadata(path).map(|file| file.len());
-    if size.as_ref().is_ok_and(|&size| size > FILE_BYTES as u64) {
-        let message = format!("`{name}` has more than {FILE_BYTES} bytes");
-        return Err(Error::new(Code::PayloadTooLarge, message));
-    }
-    size.and_then(|_| std::fs::read(path))
-        .map_err(|error| Error::new(Code::FileNotFound, format!("`{name}` cannot be read")).because(error))
+    let policy = Policy::new();
+    policy.reference(path)?;
+    policy.read_path("from", path, FILE_BYTES as u64)
 }
 
 /// Pixels on each side of a picture.

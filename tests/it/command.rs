@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::fixtures;
 
-fn latentia(folder: &Path) -> Command {
+pub(crate) fn latentia(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
     command.current_dir(folder).env("LATENTIA_HOME", folder).stdin(Stdio::null());
     command
@@ -21,18 +21,18 @@ fn model() -> PathBuf {
 }
 
 /// `latentia generate "a cat" -m MODEL --steps 2 …`
-fn generate(folder: &Path, more: &[&str]) -> Output {
+pub(crate) fn generate(folder: &Path, more: &[&str]) -> Output {
     let mut command = latentia(folder);
     command.args(["generate", "a cat", "--steps", "2", "-m"]).arg(model()).args(more);
     command.output().expect("runs")
 }
 
-fn ok(output: &Output) -> String {
+pub(crate) fn ok(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
 }
 
-fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 

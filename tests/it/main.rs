@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "golden tests say how many cases passed")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod artifacts;
 mod carried;
 mod changes;
 mod command;
@@ -25,7 +26,11 @@ mod joined;
 mod notes;
 mod overrides;
 mod picture;
+mod policy;
 mod published;
 mod show;
+mod store;
+mod store_hard;
+mod tools;
 mod twisted;
 mod weights;

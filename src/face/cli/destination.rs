@@ -3,13 +3,10 @@
 use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-
 use super::lost_output;
 use crate::artifact::{self, Existing};
 use crate::error::{Code, Error, Result};
-use crate::studio::{Picture, Plan};
-use crate::weights::sha256;
+use crate::studio::Plan;
 
 /// Where pictures go.
 pub(super) enum Destination {
@@ -52,33 +49,20 @@ impl Destination {
         Ok(Self::File { path: path.to_owned(), count })
     }
 
-    /// Writes one picture whole or not at all, and describes the file.
-    pub(super) fn write(&self, index: usize, picture: &Picture, metadata: bool) -> Result<Value> {
-        let bytes = picture.png(metadata)?;
-        let size = picture.frames.pictures().first().map(|picture| (picture.width(), picture.height()));
-        let (width, height) = size.unwrap_or_default();
-        let path = match self {
+    /// Writes one picture whole or not at all, and says where.
+    pub(super) fn write(&self, index: usize, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
+        match self {
             Self::Stdout => {
-                stdout().write_all(&bytes).map_err(lost_output)?;
-                PathBuf::from("-")
+                stdout().write_all(bytes).map_err(lost_output)?;
+                Ok(PathBuf::from("-"))
             }
             Self::File { path, count } => {
                 let path = if *count == 1 { path.clone() } else { numbered(path, index + 1) };
-                artifact::write(&path, &bytes, Existing::Replace)?;
-                path
+                artifact::write(&path, bytes, Existing::Replace)?;
+                Ok(path)
             }
-            Self::Folder(folder) => write_new(folder, &picture.plan, &bytes)?,
-        };
-        Ok(json!({
-            "path": path,
-            "content_type": "image/png",
-            "size_bytes": bytes.len(),
-            "sha256": sha256(&bytes),
-            "width": width,
-            "height": height,
-            "seed": picture.plan.seed,
-            "recipe": picture.plan,
-        }))
+            Self::Folder(folder) => write_new(folder, plan, bytes),
+        }
     }
 }
 
@@ -88,14 +72,17 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{number}.png"))
 }
 
-/// Writes under a name made of prompt and seed, with a number where that name is taken.
-fn write_new(folder: &Path, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
+/// The words of a prompt as the beginning of a name.
+pub(super) fn stem(plan: &Plan) -> String {
     let letters = plan.prompt.to_lowercase();
     let words = letters.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let mut stem: String = words.collect::<Vec<_>>().join("-").chars().take(48).collect();
-    if stem.is_empty() {
-        stem = "picture".into();
-    }
+    let stem: String = words.collect::<Vec<_>>().join("-").chars().take(48).collect();
+    if stem.is_empty() { "picture".into() } else { stem }
+}
+
+/// Writes under a name made of prompt and seed, with a number where that name is taken.
+fn write_new(folder: &Path, plan: &Plan, bytes: &[u8]) -> Result<PathBuf> {
+    let stem = stem(plan);
     for number in 1..10_000 {
         let name = match number {
             1 => format!("{stem}-{}.png", plan.seed),

@@ -1,20 +1,22 @@
 //! What every command that draws has in common: its arguments, how it runs, where its pictures go.
 
+use std::ffi::OsString;
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::super::progress::Progress;
-use super::destination::Destination;
+use super::destination::{Destination, stem};
 use super::sizes::SizesArgs;
-use super::{home, lost_output};
+use super::{home, lost_output, store};
+use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
 use crate::kernel;
 use crate::studio::{DeviceClass, Edit, Model, Picture, Plan, Precision, Request, Sources, Studio};
-use crate::weights::Block;
+use crate::weights::{Block, sha256};
 
 /// The arguments of every command that draws.
 #[derive(Debug, Args)]
@@ -87,6 +89,9 @@ pub(super) struct Drawing {
     /// Where to write: a .png file, a folder, or - for standard output.
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+    /// Keeps the pictures in the store and prints their refs; files are written only with -o.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    store: Option<OsString>,
     /// Leaves the recipe out of the PNG.
     #[arg(long)]
     no_metadata: bool,
@@ -110,19 +115,42 @@ pub(super) struct Drawing {
     quiet: bool,
 }
 
+/// Where to run, as it is typed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum DeviceArg {
+pub(in crate::face) enum DeviceArg {
     Cpu,
     Cuda,
     Metal,
 }
 
+impl DeviceArg {
+    pub(in crate::face) fn class(self) -> DeviceClass {
+        match self {
+            Self::Cpu => DeviceClass::Cpu,
+            Self::Cuda => DeviceClass::Cuda,
+            Self::Metal => DeviceClass::Metal,
+        }
+    }
+}
+
+/// How weights are kept, as it is typed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum DtypeArg {
+pub(in crate::face) enum DtypeArg {
     Auto,
     F32,
     F16,
     Bf16,
+}
+
+impl DtypeArg {
+    pub(in crate::face) fn precision(self) -> Precision {
+        match self {
+            Self::Auto => Precision::Auto,
+            Self::F32 => Precision::F32,
+            Self::F16 => Precision::F16,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
 }
 
 fn read_block(text: &str) -> std::result::Result<Block, String> {
@@ -168,15 +196,25 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
+    // Without a folder the option is there and empty.
+    let folder =
+        arguments.store.as_deref().map(|folder| Some(Path::new(folder)).filter(|_| !folder.is_empty()));
+    let store = folder.map(store).transpose()?;
+    if store.is_some() && matches!(destination, Destination::Stdout) {
+        return Err(Error::argument("store", "a ref and the bytes do not both fit standard output"));
+    }
+    let destination = Some(destination).filter(|_| store.is_none() || arguments.output.is_some());
     let mut progress = Progress::new(arguments.quiet);
     let mut files = Vec::new();
     let outcome = {
         let mut watch = Watch::new(listen_for_interrupts(), |event| progress.show(event));
         draw(arguments, edit, &mut watch, |index, picture| {
-            files.push(destination.write(index, picture, !arguments.no_metadata)?);
+            let file =
+                finish((index, picture), !arguments.no_metadata, destination.as_ref(), store.as_ref())?;
             if !arguments.json {
-                print_path(&files)?;
+                print_path(&file)?;
             }
+            files.push(file);
             Ok(())
         })
     };
@@ -191,9 +229,41 @@ pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
     outcome
 }
 
-/// One line for the newest file; bytes on standard output need no line.
-fn print_path(files: &[Value]) -> Result<()> {
-    match files.last().and_then(|file| file["path"].as_str()) {
+/// Brings one picture where it shall go, and describes it.
+fn finish(
+    (index, picture): (usize, &Picture),
+    metadata: bool,
+    destination: Option<&Destination>,
+    store: Option<&Store>,
+) -> Result<Value> {
+    let bytes = picture.png(metadata)?;
+    let size = picture.frames.pictures().first().map(|picture| (picture.width(), picture.height()));
+    let (width, height) = size.unwrap_or_default();
+    let mut file = json!({
+        "content_type": "image/png",
+        "size_bytes": bytes.len(),
+        "sha256": sha256(&bytes),
+        "width": width,
+        "height": height,
+        "seed": picture.plan.seed,
+        "recipe": picture.plan,
+    });
+    if let Some(store) = store {
+        let name = format!("{}-{}.png", stem(&picture.plan), picture.plan.seed);
+        file["artifact"] = picture.keep(store, &bytes, metadata.then_some(&*name), metadata)?.reference();
+    }
+    if let Some(destination) = destination {
+        file["path"] = json!(destination.write(index, &picture.plan, &bytes)?);
+    }
+    Ok(file)
+}
+
+/// One line for a ref, one for a file; bytes on standard output need no line.
+fn print_path(file: &Value) -> Result<()> {
+    if let Some(reference) = file.get("artifact") {
+        writeln!(stdout(), "{reference}").map_err(lost_output)?;
+    }
+    match file["path"].as_str() {
         Some(path) if path != "-" => writeln!(stdout(), "{path}").map_err(lost_output),
         _ => Ok(()),
     }
@@ -208,16 +278,10 @@ fn draw(
 ) -> Result<()> {
     prepare_processor(arguments.threads)?;
     let studio = Studio::open(&home());
-    let device = match arguments.device {
-        DeviceArg::Cpu => DeviceClass::Cpu,
-        DeviceArg::Cuda => DeviceClass::Cuda,
-        DeviceArg::Metal => DeviceClass::Metal,
-    };
+    let device = arguments.device.class();
     let precision = match arguments.dtype {
         DtypeArg::Auto => arguments.quantize.map_or(Precision::Auto, Precision::Quantised),
-        DtypeArg::F32 => Precision::F32,
-        DtypeArg::F16 => Precision::F16,
-        DtypeArg::Bf16 => Precision::Bf16,
+        asked => asked.precision(),
     };
     let model = arguments.model.as_deref();
     if let Some(picture) = &arguments.from {

@@ -1,26 +1,33 @@
 //! The command line: one file a command.
 
+mod artifacts;
 mod destination;
 mod drawing;
 mod du;
 mod edit;
 mod generate;
 mod import;
+mod mcp;
 mod models;
 mod pull;
 mod rm;
+mod serve;
 mod show;
 mod sizes;
+mod tools;
 mod verify;
+
+pub(super) use drawing::{DeviceArg, DtypeArg};
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 
+use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::registry::Registry;
 
@@ -52,6 +59,14 @@ enum Command {
     Verify(verify::Verify),
     /// Says how much room models take.
     Du(du::Du),
+    /// What was made and is kept: lists, shows, removes, moves.
+    Artifacts(artifacts::Artifacts),
+    /// Lists, describes and calls the tools for agents and workflows.
+    Tools(tools::Tools),
+    /// Serves the tools over HTTP, to this machine alone unless told otherwise.
+    Serve(Box<serve::Serve>),
+    /// Serves the tools over the Model Context Protocol on standard input and output.
+    Mcp(mcp::Mcp),
 }
 
 impl Command {
@@ -66,6 +81,9 @@ impl Command {
             Self::Rm(arguments) => arguments.json,
             Self::Verify(arguments) => arguments.json,
             Self::Du(arguments) => arguments.json,
+            Self::Artifacts(arguments) => arguments.json,
+            Self::Tools(arguments) => arguments.json(),
+            Self::Serve(_) | Self::Mcp(_) => false,
         }
     }
 
@@ -80,6 +98,10 @@ impl Command {
             Self::Rm(arguments) => rm::run(arguments),
             Self::Verify(arguments) => verify::run(arguments),
             Self::Du(arguments) => du::run(arguments),
+            Self::Artifacts(arguments) => artifacts::run(arguments),
+            Self::Tools(arguments) => tools::run(arguments),
+            Self::Serve(arguments) => serve::run(arguments),
+            Self::Mcp(arguments) => mcp::run(arguments),
         }
     }
 }
@@ -109,7 +131,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The folder of models and settings: `LATENTIA_HOME`, or the place where data belongs on this system.
-fn home() -> PathBuf {
+pub(super) fn home() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("LATENTIA_HOME")
         .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("latentia")))
@@ -121,6 +143,19 @@ fn home() -> PathBuf {
 /// The models that are installed.
 fn registry() -> Registry {
     Registry::new(&home())
+}
+
+/// The store of artifacts: this folder, or `artifacts` in our home; no larger than `LATENTIA_STORE_BYTES` says.
+fn store(folder: Option<&Path>) -> Result<Store> {
+    let own = home().join("artifacts");
+    let store = Store::open(folder.unwrap_or(&own))?;
+    let Some(quota) = std::env::var_os("LATENTIA_STORE_BYTES") else { return Ok(store) };
+    let bytes = quota.to_str().and_then(|text| text.parse().ok());
+    let wrong = || {
+        let message = format!("LATENTIA_STORE_BYTES is {}, which is no number of bytes", quota.display());
+        Error::argument("LATENTIA_STORE_BYTES", message)
+    };
+    Ok(store.with_quota(bytes.ok_or_else(wrong)?))
 }
 
 /// Writes the answer: one JSON object, or lines for a person.
