@@ -99,7 +99,7 @@ pub(super) fn shrunk(bytes: &[u8], side: u32) -> Result<Option<Vec<u8>>> {
 /// A small copy to look at: at most 768 pixels a side and 200 kB.
 ///
 /// # Errors
-/// As [`decode`].
+/// `unsupported_media_type`, `image_too_large`, `image_corrupt`.
 pub fn preview(bytes: &[u8]) -> Result<Vec<u8>> {
     let picture = decode(bytes)?;
     let picture = if picture.width().max(picture.height()) > 768 {

@@ -149,7 +149,7 @@ fn what_cannot_be_is_refused_by_name() {
         (&["--mask", "dot.png"], "invalid_argument", "mask"),
         (&["--mask", "none.png"], "file_not_found", "mask"),
         (&["--mask", "words.png"], "unsupported_media_type", "mask"),
-        (&["--strength", "0.1"], "invalid_argument", "strength"),
+        (&["--strength", "0"], "invalid_argument", "strength"),
         (&["--strength", "1.5"], "invalid_argument", "strength"),
         (&["--mask-blur", "3"], "invalid_argument", "mask_blur"),
         (&["--image-guidance", "2"], "invalid_argument", "image_guidance"),
