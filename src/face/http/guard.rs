@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 use super::Options;
 use super::reply::refuse;
 use crate::error::{Code, Error, Result};
-use crate::face::mcp::fault;
+use crate::face::mcp::{HttpService, message};
 use crate::tool::REQUEST_BYTES;
 use crate::weights::sha256;
 
@@ -145,18 +145,18 @@ pub(super) async fn body(body: Body) -> Result<Bytes> {
 
 /// What is sent to the protocol's service must be one message: batches have left the protocol, and a text that is no
 /// message deserves an answer that says so.
-pub(super) async fn messages(request: Request, next: Next) -> Response {
+pub(super) async fn messages(State(mcp): State<HttpService>, request: Request) -> Response {
     if request.method() != Method::POST {
-        return next.run(request).await;
+        return mcp.answer(request, None).await;
     }
     let (parts, sent) = request.into_parts();
     let bytes = match body(sent).await {
         Ok(bytes) => bytes,
         Err(error) => return refuse(&error),
     };
-    match fault(&bytes) {
-        Some(answer) => (StatusCode::BAD_REQUEST, axum::Json(answer)).into_response(),
-        None => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+    match message(&bytes) {
+        Err(fault) => (StatusCode::BAD_REQUEST, axum::Json(fault)).into_response(),
+        Ok(message) => mcp.answer(Request::from_parts(parts, Body::from(bytes)), Some(&message)).await,
     }
 }
 

@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use super::mcp;
+use super::mcp::HttpService;
 use crate::error::{Code, Error, Result};
 use crate::tool::Desk;
 
@@ -137,7 +137,7 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
 /// Every route.
 fn router(desk: Arc<Desk>, options: &Options, address: SocketAddr) -> Router {
     let guard = Arc::new(guard::Guard::new(options, address));
-    let mcp = mcp::http_service(Arc::clone(&desk), guard.hosts(), options.patience);
+    let mcp = HttpService::new(Arc::clone(&desk), guard.hosts(), options.patience);
     let app = App { desk };
     Router::new()
         .route("/v1/tools", get(tools::list))
@@ -158,12 +158,7 @@ fn router(desk: Arc<Desk>, options: &Options, address: SocketAddr) -> Router {
         .fallback(reply::no_route)
         .method_not_allowed_fallback(reply::no_method)
         .with_state(app)
-        .nest_service("/mcp", messages_alone(mcp))
+        .nest_service("/mcp", Router::new().fallback(guard::messages).with_state(mcp))
         .layer(from_fn_with_state(guard, guard::check))
         .layer(from_fn(reply::log))
-}
-
-/// The protocol's own service behind a look at what it is sent.
-fn messages_alone(service: mcp::HttpService) -> Router {
-    Router::new().fallback_service(service).layer(from_fn(guard::messages))
 }

@@ -14,20 +14,23 @@ use crate::weights::read_json;
 /// Bytes on their way between two tasks.
 const PIPE: usize = 64 << 10;
 
-/// What is wrong with a message, as the protocol numbers it; `None` if nothing is.
-pub(in crate::face) fn fault(message: &[u8]) -> Option<Value> {
+/// Reads one message.
+///
+/// # Errors
+/// What is wrong with it, as the protocol numbers it.
+pub(in crate::face) fn message(bytes: &[u8]) -> std::result::Result<Value, Value> {
     let fault = |code: i32, text: String| {
-        Some(json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": text } }))
+        Err(json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": text } }))
     };
-    if message.len() > REQUEST_BYTES {
+    if bytes.len() > REQUEST_BYTES {
         return fault(-32600, format!("the message has more than {REQUEST_BYTES} bytes"));
     }
-    match read_json(message, REQUEST_BYTES, "the message") {
+    match read_json(bytes, REQUEST_BYTES, "the message") {
         Err(error) => fault(-32700, error.to_string()),
         Ok(value) if !value.is_object() || value["jsonrpc"] != "2.0" => {
             fault(-32600, "this is not one JSON-RPC message".into())
         }
-        Ok(_) => None,
+        Ok(value) => Ok(value),
     }
 }
 
@@ -80,11 +83,11 @@ async fn listen(mut heard: DuplexStream, lines: mpsc::Sender<Vec<u8>>) {
         if end.is_none() {
             continue;
         }
-        let message = line.trim_ascii();
-        let sent = match fault(message) {
-            _ if message.is_empty() => Ok(()),
-            Some(answer) => lines.send(format!("{answer}\n").into_bytes()).await.map_err(drop),
-            None => heard.write_all(&[message, b"\n"].concat()).await.map_err(drop),
+        let text = line.trim_ascii();
+        let sent = match message(text) {
+            _ if text.is_empty() => Ok(()),
+            Err(answer) => lines.send(format!("{answer}\n").into_bytes()).await.map_err(drop),
+            Ok(_) => heard.write_all(&[text, b"\n"].concat()).await.map_err(drop),
         };
         if sent.is_err() {
             return;
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_no_message_has_its_number() {
-        let number = |text: &str| fault(text.as_bytes()).map(|fault| fault["error"]["code"].clone());
+        let number = |text: &str| message(text.as_bytes()).err().map(|fault| fault["error"]["code"].clone());
         assert_eq!(number(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), None);
         for (text, expected) in [
             ("{\"jsonrpc\":\"2.0\",", -32700),

@@ -4,15 +4,21 @@ mod lines;
 mod result;
 mod server;
 
-pub(super) use lines::fault;
+pub(super) use lines::message;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::common::http_header::HEADER_SESSION_ID;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServiceExt};
+use serde_json::Value;
 
 use crate::error::{Code, Error, Result};
 use crate::tool::{Desk, REQUEST_BYTES};
@@ -21,23 +27,53 @@ use server::Server;
 /// Seconds that a call may take before it hands back a job: most clients give up at sixty.
 pub(super) const PATIENCE_S: u64 = 45;
 
-/// The protocol over HTTP.
-pub(super) type HttpService = StreamableHttpService<Server, NeverSessionManager>;
+/// How long a session may be silent: clients that are told to begin anew seldom do.
+const SESSION_TIME: Duration = Duration::from_secs(60 * 60);
 
-/// The service that is mounted at `/mcp`.
-pub(super) fn http_service(desk: Arc<Desk>, hosts: &[String], patience: u64) -> HttpService {
-    let config = StreamableHttpServerConfig::default()
-        // A request is whole in itself: who closes its stream cancels it, and nothing is left to clean up.
-        .with_legacy_session_mode(false)
-        // The guard before it knows the port, and lets pages of this server alone through.
-        .with_allowed_hosts(hosts.iter().map(|host| host.trim_matches(['[', ']']).to_owned()))
-        .with_allowed_origins(
-            hosts.iter().flat_map(|host| [format!("http://{host}:*"), format!("https://{host}:*")]),
-        )
-        .enforce_origin_validation()
-        .with_max_request_body_bytes(REQUEST_BYTES);
-    let server = Server::new(desk, Duration::from_secs(patience));
-    StreamableHttpService::new(move || Ok(server.clone()), Arc::new(NeverSessionManager::default()), config)
+/// The protocol over HTTP, of both eras.
+#[derive(Clone)]
+pub(super) struct HttpService {
+    /// A request is whole in itself: who closes its stream cancels it, and nothing is left to clean up.
+    alone: StreamableHttpService<Server, NeverSessionManager>,
+    /// Clients of the older era that shake hands cancel by naming a request, which only a session can tell apart.
+    sessions: StreamableHttpService<Server, LocalSessionManager>,
+}
+
+impl HttpService {
+    /// The service that is mounted at `/mcp`.
+    pub(super) fn new(desk: Arc<Desk>, hosts: &[String], patience: u64) -> Self {
+        let config = StreamableHttpServerConfig::default()
+            // The guard before it knows the port, and lets pages of this server alone through.
+            .with_allowed_hosts(hosts.iter().map(|host| host.trim_matches(['[', ']']).to_owned()))
+            .with_allowed_origins(
+                hosts.iter().flat_map(|host| [format!("http://{host}:*"), format!("https://{host}:*")]),
+            )
+            .enforce_origin_validation()
+            .with_max_request_body_bytes(REQUEST_BYTES);
+        let server = Server::new(desk, Duration::from_secs(patience));
+        let serve = move || Ok(server.clone());
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config.keep_alive = Some(SESSION_TIME);
+        Self {
+            alone: StreamableHttpService::new(
+                serve.clone(),
+                Arc::default(),
+                config.clone().with_legacy_session_mode(false),
+            ),
+            sessions: StreamableHttpService::new(serve, Arc::new(sessions), config),
+        }
+    }
+
+    /// Answers a request whose body is `message`; no message where the method has none.
+    pub(super) async fn answer(&self, request: Request, message: Option<&Value>) -> Response {
+        let shakes_hands = message.is_some_and(|message| message["method"] == "initialize");
+        let response = if shakes_hands || request.headers().contains_key(HEADER_SESSION_ID) {
+            self.sessions.handle(request).await
+        } else {
+            self.alone.handle(request).await
+        };
+        response.map(Body::new)
+    }
 }
 
 /// Serves on standard input and output until the client goes.

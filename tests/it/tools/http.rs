@@ -126,6 +126,39 @@ fn who_goes_stops_the_work() {
 }
 
 #[test]
+fn clients_that_shake_hands_cancel_by_name() {
+    let bench = Bench::new();
+    let server = bench.serve(&["--model", "mock-slow"]);
+    let json = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+    let hello = br#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+    let session = server.request("POST", "/mcp", json, hello).header("mcp-session-id").expect("a session");
+    let headers = format!("{json}Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: 2025-06-18\r\n");
+    let say = |message: &[u8]| server.request("POST", "/mcp", &headers, message);
+    assert_eq!(say(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).status, 202);
+    let call = |id: u32, arguments: &str| {
+        let params = format!(r#"{{"name":"vision_text_to_image","arguments":{arguments}}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
+    };
+    std::thread::scope(|scope| {
+        let endless = call(1, r#"{"prompt":"a","size":"32x32","steps":200}"#);
+        scope.spawn(move || say(endless.as_bytes()));
+        std::thread::sleep(Duration::from_millis(600));
+        let began = Instant::now();
+        say(br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+        let quick = call(2, r#"{"prompt":"b","size":"32x32","steps":1,"model":"mock"}"#);
+        let reply = say(quick.as_bytes());
+        assert!(
+            reply.messages().iter().any(|message| message["result"]["isError"] == false),
+            "{}",
+            reply.head
+        );
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(server.request("DELETE", "/mcp", &headers, b"").status, 202);
+    });
+    assert_eq!(server.get("/v1/artifacts").json()["data"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn too_many_are_told_to_come_back() {
     let bench = Bench::new();
     let server = bench.serve(&["--model", "mock-slow"]);
