@@ -39,18 +39,24 @@ pub(super) struct Edit {
     pub(super) drawing: Drawing,
 }
 
+impl Edit {
+    /// What the edit begins from, in the studio's words.
+    pub(super) fn edit(&self) -> Result<studio::Edit> {
+        Ok(studio::Edit {
+            mask: self.mask.as_deref().map(|path| given("mask", path)).transpose()?,
+            strength: self.strength,
+            image_guidance: self.image_guidance,
+            mask_grow: self.mask_grow,
+            mask_blur: self.mask_blur,
+            mask_crop: self.mask_crop,
+            extend: self.extend.unwrap_or_default(),
+            ..studio::Edit::of(given("image", &self.image)?)
+        })
+    }
+}
+
 pub(super) fn run(arguments: &Edit) -> Result<()> {
-    let edit = studio::Edit {
-        mask: arguments.mask.as_deref().map(|path| given("mask", path)).transpose()?,
-        strength: arguments.strength,
-        image_guidance: arguments.image_guidance,
-        mask_grow: arguments.mask_grow,
-        mask_blur: arguments.mask_blur,
-        mask_crop: arguments.mask_crop,
-        extend: arguments.extend.unwrap_or_default(),
-        ..studio::Edit::of(given("image", &arguments.image)?)
-    };
-    drawing::run(&arguments.drawing, Some(edit))
+    drawing::run(&arguments.drawing, Some(arguments.edit()?))
 }
 
 /// A file that an argument names.
