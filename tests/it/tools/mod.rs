@@ -4,6 +4,7 @@ mod calls;
 mod contract;
 mod hostile;
 mod http;
+mod images;
 mod jobs;
 mod mcp;
 
