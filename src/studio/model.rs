@@ -33,6 +33,8 @@ pub struct Model {
     engine: Engine,
     digests: Digests,
     worn: Vec<Worn>,
+    /// Whether its parts stay when a job is done.
+    pub(super) keeps: bool,
 }
 
 /// A file of changes that a model wears.
@@ -213,6 +215,7 @@ impl Model {
             place: at.clone(),
             engine,
             worn: Vec::new(),
+            keeps: false,
         }
     }
 

@@ -50,8 +50,9 @@ pub fn render(
 pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<Vec<Conditioning>> {
     let prompts = plan.prompts(model.card());
     let hears_guidance = model.card().hears_guidance;
+    let residency = model.residency();
     let mut told = stage(Stage::Encode, "reading the prompt", watch, |watch| {
-        model.text.lease(Residency::Phase)?.condition(&prompts, watch)
+        model.text.lease(residency)?.condition(&prompts, watch)
     })?;
     if hears_guidance {
         told.iter_mut().for_each(|row| row.guidance = Some(plan.guidance));

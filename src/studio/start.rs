@@ -6,7 +6,6 @@ use super::canvas::Canvas;
 use super::model::Model;
 use super::plan::{Asking, Plan};
 use super::render::stage;
-use super::slot::Residency;
 use crate::codec::Posterior;
 use crate::diffusion::{Noise, Walk};
 use crate::error::{Error, Result};
@@ -42,8 +41,9 @@ impl Seen {
             Ok(Tensor::from_vec(cells, shape, &Device::Cpu)?)
         });
         let open = open.transpose()?;
+        let residency = model.residency();
         stage(Stage::Encode, "reading the picture", watch, |watch| {
-            let codec = model.codec.lease(Residency::Phase)?;
+            let codec = model.codec.lease(residency)?;
             let pixels = canvas.picture().pixels()?; // [1, 3, 1, H, W]
             // A network that sees the rest of the picture itself needs no latent of it to begin from noise.
             let from_noise = beside == Beside::Masked && plan.begins_from_noise();

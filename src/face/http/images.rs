@@ -25,13 +25,13 @@ use crate::error::{Code, Error, Result};
 use crate::tool::{self, Desk};
 
 /// Which tool a route calls, and what its events are called.
-struct Route {
-    tool: &'static str,
+pub(super) struct Route {
+    pub(super) tool: &'static str,
     event: &'static str,
 }
 
-const GENERATE: Route = Route { tool: "vision_text_to_image_batch", event: "image_generation" };
-const EDIT: Route = Route { tool: "vision_image_to_image_batch", event: "image_edit" };
+pub(super) const GENERATE: Route = Route { tool: "vision_text_to_image_batch", event: "image_generation" };
+pub(super) const EDIT: Route = Route { tool: "vision_image_to_image_batch", event: "image_edit" };
 
 /// `POST /v1/images/generations`.
 pub(super) async fn generate(State(app): State<App>, headers: HeaderMap, sent: Body) -> Answer {

@@ -8,6 +8,7 @@ mod models;
 mod openai;
 mod reply;
 mod tools;
+mod vision;
 
 use std::io::{Write, stderr};
 use std::net::{IpAddr, SocketAddr};
@@ -158,6 +159,13 @@ fn router(desk: Arc<Desk>, options: &Options, address: SocketAddr) -> Router {
         .route("/v1/images/generations", post(images::generate))
         .route("/v1/images/edits", post(images::edit).layer(DefaultBodyLimit::max(REQUEST_BYTES)))
         .route("/v1/images/variations", post(images::vary).layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+        .route("/v1/vision/models", get(vision::models))
+        .route("/v1/vision/model", get(vision::model))
+        .route("/v1/vision/model/load", post(vision::load))
+        .route("/v1/vision/model/unload", post(vision::unload))
+        .route("/v1/vision/jobs/images/generations", post(vision::generate))
+        .route("/v1/vision/jobs/images/edits", post(vision::edit).layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+        .route("/v1/vision/jobs/{id}", get(vision::job))
         .route("/health", get(reply::health))
         .route("/healthz", get(reply::health))
         .route("/readyz", get(reply::health))

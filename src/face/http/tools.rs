@@ -89,6 +89,13 @@ pub(super) struct Held {
     stays: bool,
 }
 
+impl Held {
+    /// The job's name.
+    pub(super) fn id(&self) -> &str {
+        &self.job.id
+    }
+}
+
 /// A picture on its way.
 pub(super) struct Unfinished {
     pub(super) step: usize,

@@ -7,6 +7,7 @@ mod http;
 mod images;
 mod jobs;
 mod mcp;
+mod vision;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
