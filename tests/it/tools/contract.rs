@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Bench, contract};
+use crate::inventories::{FLUX, inventory, save};
 
 fn listed(bench: &Bench, form: &str, more: &[&str]) -> Vec<Value> {
     let mut command = bench.command(&["tools", "list", "--json", "--format", form]);
@@ -166,11 +167,8 @@ fn a_model_that_cannot_draw_offers_no_drawing() {
         (has("image_generation"), has("view_image"))
     };
     assert_eq!(offers(&model), (true, true));
-    // A network of another shape is known and does not run.
-    let other = bench.path("home").join("vae");
-    std::fs::create_dir(&other).unwrap();
-    for entry in std::fs::read_dir(model.join("vae")).unwrap().flatten() {
-        std::fs::copy(entry.path(), other.join(entry.file_name())).unwrap();
-    }
+    // A network that is known and does not run.
+    let other = bench.path("home").join("flux.safetensors");
+    save(&inventory(&format!("{FLUX}\nguidance_in.in_layer.weight 3072 256")), &other);
     assert_eq!(offers(&other), (false, true));
 }
