@@ -208,7 +208,7 @@ pub fn exposed(desk: &Desk) -> impl Iterator<Item = &'static Entry> {
     let idle = gates.generates() && desk.require(None, None, Task::TextToImage).is_err();
     TOOLS.iter().filter(move |entry| {
         let name = entry.about.name;
-        !gates.hides(name) && !(idle && name == "image_generation")
+        !gates.hides(name) && (!idle || name != "image_generation")
     })
 }
 

@@ -52,16 +52,15 @@ impl Residents {
     ) -> Result<T> {
         let _alone = lock(&self.work);
         let known = lock(&self.open).iter_mut().find(|one| one.name == name).map(|one| one.model.take());
-        let mut model = match known.flatten() {
-            Some(model) => model,
-            None => {
-                self.make_room(name);
-                let model = open()?;
-                let mut all = lock(&self.open);
-                all.retain(|one| one.name != name);
-                all.push(Resident::new(name));
-                model
-            }
+        let mut model = if let Some(model) = known.flatten() {
+            model
+        } else {
+            self.make_room(name);
+            let model = open()?;
+            let mut all = lock(&self.open);
+            all.retain(|one| one.name != name);
+            all.push(Resident::new(name));
+            model
         };
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut model)));
         let mut all = lock(&self.open);
@@ -171,8 +170,9 @@ impl Desk {
                 listed.iter().flat_map(|listed| &listed.tasks).map(|task| task.name().to_owned()).collect();
             record["task"] = json!(tasks.first());
             record["tasks"] = json!(tasks);
-            let bytes = |part: &&str| listed.and_then(|listed| listed.found["memory"][*part].as_u64());
-            record["bytes"] = json!(one.parts.iter().filter_map(|part| bytes(&part)).sum::<u64>());
+            let bytes =
+                |part: &&'static str| listed.and_then(|listed| listed.found["memory"][*part].as_u64());
+            record["bytes"] = json!(one.parts.iter().filter_map(|part| bytes(part)).sum::<u64>());
             record
         };
         Ok(lock(&self.resident().open).iter().map(told).collect())

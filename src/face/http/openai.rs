@@ -79,7 +79,7 @@ pub(super) fn translated(sent: &Value, schema: &Value) -> Result<Wanted> {
             }
             "size" if value == "auto" => {}
             "image" | PICTURES if properties.get("image_b64").is_some() => {
-                add_pictures(&mut arguments, value)?
+                add_pictures(&mut arguments, value)?;
             }
             "mask" if properties.get("mask_b64").is_some() => {
                 let (key, value) = picture("mask", value)?;
