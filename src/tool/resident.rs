@@ -172,7 +172,7 @@ impl Desk {
             record["tasks"] = json!(tasks);
             let bytes =
                 |part: &&'static str| listed.and_then(|listed| listed.found["memory"][*part].as_u64());
-            record["bytes"] = json!(one.parts.iter().filter_map(|part| bytes(part)).sum::<u64>());
+            record["bytes"] = json!(one.parts.iter().filter_map(bytes).sum::<u64>());
             record
         };
         Ok(lock(&self.resident().open).iter().map(told).collect())
