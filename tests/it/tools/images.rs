@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 
 use super::{Bench, Reply, Server, assert_is_png, assert_is_ref};
 
+/// Names and contents of a form.
+type Fields<'a> = &'a [(&'a str, &'a [u8])];
+
 /// Sends a form, as AbstractVision and OpenAI's clients do; a field with a file's name holds bytes.
-fn post_form(server: &Server, path: &str, fields: &[(&str, &[u8])]) -> Reply {
+fn post_form(server: &Server, path: &str, fields: Fields) -> Reply {
     let mut body = Vec::new();
     for (name, bytes) in fields {
         let is_file = name.starts_with("image") || *name == "mask";
@@ -35,7 +38,7 @@ fn pictures_are_changed_by_form_and_by_json() {
     let (reference, png) = picture(&bench, 1);
     let (_, mask) = picture(&bench, 2);
     let server = bench.serve(&["--model", "mock"]);
-    let fields: &[(&str, &[u8])] = &[
+    let fields: Fields = &[
         ("prompt", b"b"),
         ("image", &png),
         ("n", b"2"),
@@ -62,7 +65,7 @@ fn pictures_are_changed_by_form_and_by_json() {
             server.get(&format!("/v1/artifacts/{}/content", reply["data"][0]["$artifact"].as_str().unwrap()));
         assert_eq!(own.body, first, "the same change of the same picture");
     }
-    let masked: &[(&str, &[u8])] = &[("prompt", b"b"), ("image[]", &png), ("mask", &mask)];
+    let masked: Fields = &[("prompt", b"b"), ("image[]", &png), ("mask", &mask)];
     assert_eq!(post_form(&server, "/v1/images/edits", masked).status, 200);
     let varied = post_form(&server, "/v1/images/variations", &[("image", &png)]);
     assert_eq!(varied.json()["data"].as_array().map(Vec::len), Some(1));
@@ -75,7 +78,7 @@ fn forms_that_cannot_be_are_refused_by_name() {
     let server = bench.serve(&["--model", "mock"]);
     let far = json!({ "prompt": "a", "images": [{ "image_url": "http://127.0.0.1/a.png" }] });
     assert_eq!(server.post("/v1/images/edits", far.to_string().as_bytes()).code(), "url_not_allowed");
-    let cases: [(&[(&str, &[u8])], u16, &str); 6] = [
+    let cases: [(Fields, u16, &str); 6] = [
         (&[("prompt", b"a")], 400, "invalid_argument"),
         (&[("prompt", b"a"), ("image", b"no picture")], 415, "unsupported_media_type"),
         (&[("prompt", b"a"), ("prompt", b"b"), ("image", &png)], 400, "malformed_request"),
@@ -119,7 +122,7 @@ fn answers_may_be_streamed() {
     }
     assert_eq!(ask(&json!({ "n": 11 })).status, 400, "what is wrong at once is said at once");
     let (_, png) = picture(&bench, 1);
-    let fields: &[(&str, &[u8])] = &[("prompt", b"b"), ("image", &png), ("stream", b"true")];
+    let fields: Fields = &[("prompt", b"b"), ("image", &png), ("stream", b"true")];
     let reply = post_form(&server, "/v1/images/edits", fields);
     assert!(reply.messages().iter().any(|event| event["type"] == "image_edit.completed"));
 }
