@@ -9,6 +9,7 @@ mod model;
 mod plan;
 mod render;
 mod request;
+mod resident;
 mod sizes;
 mod slot;
 mod start;
@@ -346,7 +347,9 @@ fn draw(
     finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
     let drawn = draw_all(model, plan, begin, watch, finished);
-    model.close();
+    if model.residency() == Residency::Phase {
+        model.close();
+    }
     drawn
 }
 
@@ -364,7 +367,7 @@ fn draw_all(
     let seen = canvas.as_ref().map(|canvas| Seen::look(canvas, plan, model, watch)).transpose()?;
     for index in 0..count {
         let mut plan = Plan { seed: plan.seed.wrapping_add(index as u64), ..plan.clone() };
-        let residency = if stays && index + 1 < count { Residency::Stay } else { Residency::Phase };
+        let residency = if stays && index + 1 < count { Residency::Stay } else { model.residency() };
         let noise = Noise::seeded(plan.seed, 1);
         let start = Start::with(&plan, model.card(), seen.as_ref(), noise, latents.clone())?;
         let drawn = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;

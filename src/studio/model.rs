@@ -35,6 +35,8 @@ pub struct Model {
     engine: Engine,
     digests: Digests,
     worn: Vec<Worn>,
+    /// Whether its parts stay when a job is done.
+    pub(super) keeps: bool,
 }
 
 /// A file of changes that a model wears.
@@ -231,6 +233,7 @@ impl Model {
             place: at.clone(),
             engine,
             worn: Vec::new(),
+            keeps: false,
         }
     }
 

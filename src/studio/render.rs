@@ -69,12 +69,13 @@ fn decode(
 pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<Vec<Conditioning>> {
     let prompts = plan.prompts(model.card());
     let hears_guidance = model.card().hears_guidance;
-    let read = |text: &mut Slot<dyn Conditioner>, watch: &mut Watch<'_>| {
+    let residency = model.residency();
+    let read = |text: &mut Slot<dyn Conditioner>, residency: Residency, watch: &mut Watch<'_>| {
         stage(Stage::Encode, "reading the prompt", watch, |watch| {
-            text.lease(Residency::Phase)?.condition(&prompts, watch)
+            text.lease(residency)?.condition(&prompts, watch)
         })
     };
-    let told = read(&mut model.text, watch)?;
+    let told = read(&mut model.text, residency, watch)?;
     let heard = |told: &Vec<Conditioning>| {
         told.iter()
             .flat_map(|row| [Some(&row.context), row.pooled.as_ref()])
@@ -82,7 +83,7 @@ pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<V
             .try_fold(true, |all, told| Ok(all && finite(told)?))
     };
     let mut told = sound("reading the prompt", (model, watch), told, heard, |exact, watch| {
-        read(&mut exact.text, watch)
+        read(&mut exact.text, Residency::Phase, watch)
     })?;
     if hears_guidance {
         told.iter_mut().for_each(|row| row.guidance = Some(plan.guidance));

@@ -54,9 +54,10 @@ impl Seen {
             _ => None,
         };
         let wanted = [(!from_noise).then_some(pixels), masked];
-        let look = |codec: &mut Slot<dyn Codec>, watch: &mut Watch<'_>| {
+        let residency = model.residency();
+        let look = |codec: &mut Slot<dyn Codec>, residency: Residency, watch: &mut Watch<'_>| {
             stage(Stage::Encode, "reading the picture", watch, |watch| {
-                let codec = codec.lease(Residency::Phase)?;
+                let codec = codec.lease(residency)?;
                 let mut encode = |pixels: &Option<Tensor>| {
                     let encode = |pixels| plan.tiled(&*codec, factor, |codec| codec.encode(pixels, watch));
                     pixels.as_ref().map(encode).transpose()
@@ -64,13 +65,13 @@ impl Seen {
                 Ok([encode(&wanted[0])?, encode(&wanted[1])?])
             })
         };
-        let seen = look(&mut model.codec, watch)?;
+        let seen = look(&mut model.codec, residency, watch)?;
         let is_finite = |seen: &[Option<Posterior>; 2]| {
             seen.iter().flatten().try_fold(true, |all, seen| Ok(all && finite(&seen.mean)?))
         };
         let [picture, masked] =
             sound("reading the picture", (model, watch), seen, is_finite, |exact, watch| {
-                look(&mut exact.codec, watch)
+                look(&mut exact.codec, Residency::Phase, watch)
             })?;
         let draws = [&picture, &masked].into_iter().flatten().find_map(|seen| seen.deviation.as_ref());
         let drawn = draws.map(|deviation| deviation.dims().to_vec());

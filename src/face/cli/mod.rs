@@ -152,7 +152,7 @@ fn registry() -> Registry {
 }
 
 /// The store of artifacts: this folder, or `artifacts` in our home; no larger than `LATENTIA_STORE_BYTES` says.
-fn store(folder: Option<&Path>) -> Result<Store> {
+pub(super) fn store(folder: Option<&Path>) -> Result<Store> {
     let own = home().join("artifacts");
     let store = Store::open(folder.unwrap_or(&own))?;
     let Some(quota) = std::env::var_os("LATENTIA_STORE_BYTES") else { return Ok(store) };
