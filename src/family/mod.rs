@@ -7,7 +7,7 @@ pub mod mock;
 mod parts;
 
 pub use contract::{
-    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Sizes, Task,
+    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Grain, Place, Prompt, Sizes, Task,
     Variant,
 };
 pub use parts::{Parts, Told};
