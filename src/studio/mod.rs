@@ -412,7 +412,7 @@ impl Picture {
             schedule: schedule.map(str::to_owned),
             guidance: Some(plan.guidance),
             seed: Some(plan.seed),
-            size: Some((pixels(plan.width), pixels(plan.height))),
+            size: Some(plan.result_size().map(pixels).into()),
             model_hash: Some(plan.model.digest().chars().take(10).collect()),
             model: Some(plan.model.name.clone()),
             extra,

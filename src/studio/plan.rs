@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::canvas::working_size;
+use super::canvas::{enlarged_size, working_size};
 use super::edit::EditPlan;
 use super::model::Worn;
 use super::request::{PROMPT_BYTES, Request, SIDE, STEPS};
@@ -141,9 +141,13 @@ impl Plan {
     pub fn settle(request: &Request, card: &Card, engine: &Engine, watch: &mut Watch<'_>) -> Result<Self> {
         let negative = request.negative.clone().unwrap_or_default();
         check_lengths(request)?;
-        let task = if request.edit.is_some() { Task::ImageToImage } else { Task::TextToImage };
+        let task = match &request.edit {
+            Some(edit) if edit.upscales => Task::ImageUpscale,
+            Some(_) => Task::ImageToImage,
+            None => Task::TextToImage,
+        };
         card.must_do(task)?;
-        let [width, height] = size(request, card)?;
+        let ([width, height], resized) = size(request, card)?;
         let steps = request.steps.unwrap_or(card.steps.value);
         within("steps", steps as f64, 1.0, STEPS as f64)?;
         let guidance = request.guidance.unwrap_or(card.guidance.value);
@@ -202,7 +206,7 @@ impl Plan {
             silent_negative: card.silent_negative && request.negative.is_none(),
             second_prompt: request.second_prompt.clone(),
             sizes: sizes::settle(&asked, card, [width, height])?,
-            edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card)).transpose()?,
+            edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card, resized)).transpose()?,
             model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },
             dtype: engine.dtype.clone(),
             device: engine.device.clone(),
@@ -210,6 +214,16 @@ impl Plan {
         };
         plan.walk(card)?;
         Ok(plan)
+    }
+
+    /// Whether it makes a picture larger, and nothing else.
+    pub fn upscales(&self) -> bool {
+        self.task == Task::ImageUpscale.name()
+    }
+
+    /// Width and height of the picture that comes of it, which may lie in a larger one.
+    pub fn result_size(&self) -> [usize; 2] {
+        self.edit.as_ref().and_then(|edit| edit.resized).unwrap_or([self.width, self.height])
     }
 
     /// The schedule and solver.
@@ -333,9 +347,10 @@ impl Plan {
     }
 }
 
-/// Width and height that the network draws.
-fn size(request: &Request, card: &Card) -> Result<[usize; 2]> {
+/// Width and height that the network draws, and those that are wanted where they are others.
+fn size(request: &Request, card: &Card) -> Result<([usize; 2], Option<[usize; 2]>)> {
     let own = match &request.edit {
+        Some(edit) if edit.upscales => return enlarged_size(&edit.image.photo, request.size, card.factor),
         // A part that is cut out is drawn at the model's own size.
         Some(edit) => {
             let whole = working_size(&edit.image.photo, edit.extend, card.factor)?;
@@ -346,7 +361,7 @@ fn size(request: &Request, card: &Card) -> Result<[usize; 2]> {
     let [width, height] = request.size.unwrap_or(own);
     check_side("width", width, card.factor)?;
     check_side("height", height, card.factor)?;
-    Ok([width, height])
+    Ok(([width, height], None))
 }
 
 fn check_lengths(request: &Request) -> Result<()> {

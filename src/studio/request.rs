@@ -97,6 +97,10 @@ impl Sizes {
 pub struct Edit {
     /// The picture.
     pub image: Given,
+    /// Whether the picture is to become larger, and nothing else.
+    pub upscales: bool,
+    /// How much noise is put on the picture first, for models that upscale: more lets them invent more.
+    pub noise_level: Option<usize>,
     /// Where it may change: white, or transparent where the mask has transparent pixels; everywhere without.
     pub mask: Option<Given>,
     /// How much of the walk is walked, above 0 to 1: at 1 little of the picture is left, or nothing inside a mask.
@@ -118,6 +122,8 @@ impl Edit {
     pub fn of(image: Given) -> Self {
         Self {
             image,
+            upscales: false,
+            noise_level: None,
             mask: None,
             strength: None,
             image_guidance: None,
@@ -126,6 +132,11 @@ impl Edit {
             mask_crop: None,
             extend: Margins::default(),
         }
+    }
+
+    /// A larger picture of a picture.
+    pub fn upscale(image: Given) -> Self {
+        Self { upscales: true, ..Self::of(image) }
     }
 }
 

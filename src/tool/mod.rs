@@ -23,6 +23,7 @@ mod picture;
 mod place;
 mod record;
 mod schema;
+mod upscale;
 mod video;
 mod view;
 
@@ -119,7 +120,7 @@ pub static TOOLS: &[Entry] = &[
     entry::<edit::ImageToImage>(),
     entry::<edit::ImageToImageBatch>(),
     entry::<edit::MultiViewImage>(),
-    entry::<edit::ImageUpscale>(),
+    entry::<upscale::ImageUpscale>(),
     entry::<video::TextToVideo>(),
     entry::<video::TextToVideoBatch>(),
     entry::<video::ImageToVideo>(),

@@ -21,9 +21,6 @@ use crate::weights::{Block, sha256};
 /// The arguments of every command that draws.
 #[derive(Debug, Args)]
 pub(super) struct Drawing {
-    /// What to draw.
-    #[arg(required_unless_present = "from")]
-    pub(super) prompt: Option<String>,
     /// A model folder, a .safetensors file, or the name of an installed model; the embedded model without.
     #[arg(short, long)]
     model: Option<String>,
@@ -193,7 +190,7 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 }
 
 /// Draws what is asked for and writes it: `edit` is what an edit begins from.
-pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
+pub(super) fn run(arguments: &Drawing, prompt: Option<&str>, edit: Option<Edit>) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
     // Without a folder the option is there and empty.
@@ -208,7 +205,7 @@ pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
     let mut files = Vec::new();
     let outcome = {
         let mut watch = Watch::new(listen_for_interrupts(), |event| progress.show(event));
-        draw(arguments, edit, &mut watch, |index, picture| {
+        draw(arguments, (prompt, edit), &mut watch, |index, picture| {
             let file =
                 finish((index, picture), !arguments.no_metadata, destination.as_ref(), store.as_ref())?;
             if !arguments.json {
@@ -272,7 +269,7 @@ fn print_path(file: &Value) -> Result<()> {
 /// Opens the model and draws, handing over each picture as it is finished.
 fn draw(
     arguments: &Drawing,
-    edit: Option<Edit>,
+    (prompt, edit): (Option<&str>, Option<Edit>),
     watch: &mut Watch<'_>,
     finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
@@ -298,7 +295,8 @@ fn draw(
         return studio.repeat(&mut model, plan, &sources, watch, finished);
     }
     let mut model = arguments.open(&studio, model, device, precision)?;
-    let request = Request { edit, ..arguments.request() };
+    let prompt = prompt.unwrap_or_default().to_owned();
+    let request = Request { prompt, edit, ..arguments.request() };
     studio.generate(&mut model, &request, watch, finished)
 }
 
@@ -336,10 +334,10 @@ impl Drawing {
         }
     }
 
-    /// What is asked for, in the studio's words.
+    /// What is asked for besides prompt and picture, in the studio's words.
     fn request(&self) -> Request {
         Request {
-            prompt: self.prompt.clone().unwrap_or_default(),
+            prompt: String::new(),
             negative: self.negative.clone(),
             size: self.size,
             steps: self.steps,

@@ -15,6 +15,7 @@ mod serve;
 mod show;
 mod sizes;
 mod tools;
+mod upscale;
 mod verify;
 
 pub(super) use drawing::{DeviceArg, DtypeArg};
@@ -45,6 +46,8 @@ enum Command {
     Generate(Box<generate::Generate>),
     /// Draws a picture anew: all of it, where a mask allows, or its margins.
     Edit(Box<edit::Edit>),
+    /// Draws a larger picture of a picture.
+    Upscale(Box<upscale::Upscale>),
     /// Says what a model is and can do, and how we know.
     Show(show::Show),
     /// Lists the models that are here and those that are known.
@@ -74,6 +77,7 @@ impl Command {
         match self {
             Self::Generate(arguments) => arguments.drawing.json,
             Self::Edit(arguments) => arguments.drawing.json,
+            Self::Upscale(arguments) => arguments.drawing.json,
             Self::Show(arguments) => arguments.json,
             Self::Models(arguments) => arguments.json,
             Self::Import(arguments) => arguments.json,
@@ -91,6 +95,7 @@ impl Command {
         match self {
             Self::Generate(arguments) => generate::run(arguments),
             Self::Edit(arguments) => edit::run(arguments),
+            Self::Upscale(arguments) => upscale::run(arguments),
             Self::Show(arguments) => show::run(arguments),
             Self::Models(arguments) => models::run(arguments),
             Self::Import(arguments) => import::run(arguments),

@@ -280,7 +280,9 @@ fn beside(unet: &UnetConfig, latent: usize, grain: Option<&Grain>) -> Result<Bes
     let fits = |(input, _): &(usize, Beside)| unet.input == *input && unet.output == latent;
     let hears_grain = unet.grains.is_some() && grain.is_some();
     match kinds.into_iter().find(fits) {
-        Some((_, beside)) if (beside == Beside::Pixels) == hears_grain && hears_grain == unet.grains.is_some() => {
+        Some((_, beside))
+            if (beside == Beside::Pixels) == hears_grain && hears_grain == unet.grains.is_some() =>
+        {
             Ok(beside)
         }
         Some((_, Beside::Pixels)) => Err(Error::new(

@@ -5,9 +5,7 @@ use serde_json::json;
 use super::super::contract::{Evidence, Fact, Grain};
 use super::super::parts::Parts;
 use super::config::UnetConfig;
-use super::detect::{
-    EPSILON, Found, GRAIN, GRAIN_MOST, TEXTS, UPSCALER_SCALE, V, assemble, prediction_type,
-};
+use super::detect::{EPSILON, Found, GRAIN, GRAIN_MOST, TEXTS, UPSCALER_SCALE, V, assemble, prediction_type};
 use super::{CodecConfig, Encoder, StableDiffusion};
 use crate::codec::KlConfig;
 use crate::diffusion::Settings;
