@@ -9,6 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 
 use super::Parts;
+use crate::text::{Long, Syntax};
 
 /// A value and how we know it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -178,6 +179,8 @@ pub struct Card {
     pub strength: [f64; 2],
     /// The noise on the picture that it sees, where it sees pixels.
     pub grain: Option<Grain>,
+    /// Whether it reads prompts in chunks and weighs their words.
+    pub weighs_words: bool,
 }
 
 impl Card {
@@ -216,6 +219,10 @@ pub struct Prompt {
     pub clip_skip: usize,
     /// Noughts take the place of the words.
     pub silent: bool,
+    /// How it is written.
+    pub syntax: Syntax,
+    /// What becomes of it if it is longer than an encoder.
+    pub long: Long,
 }
 
 /// What a denoiser is told, for one row of a batch.

@@ -14,6 +14,7 @@ use crate::diffusion::{Class, Options, Settings, Walk};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::{Card, Prompt, Task};
+use crate::text::prompt::{Long, Syntax, parse};
 
 /// The recipe of one picture. Nothing is optional that decides a pixel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,12 @@ pub struct Plan {
     /// What the second text encoder read; absent where it read the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_prompt: Option<String>,
+    /// How the prompts are written; absent where they are plain words.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub prompt_syntax: Syntax,
+    /// What became of prompts that are longer than an encoder; absent where they were cut.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub long_prompt: Long,
     /// Whether noughts took the place of a negative prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent_negative: bool,
@@ -141,6 +148,7 @@ impl Plan {
     pub fn settle(request: &Request, card: &Card, engine: &Engine, watch: &mut Watch<'_>) -> Result<Self> {
         let negative = request.negative.clone().unwrap_or_default();
         check_lengths(request)?;
+        check_syntax(request, card)?;
         let task = match &request.edit {
             Some(edit) if edit.upscales => Task::ImageUpscale,
             Some(_) => Task::ImageToImage,
@@ -205,6 +213,8 @@ impl Plan {
             refiner: None,
             silent_negative: card.silent_negative && request.negative.is_none(),
             second_prompt: request.second_prompt.clone(),
+            prompt_syntax: request.prompt_syntax,
+            long_prompt: request.long_prompt,
             sizes: sizes::settle(&asked, card, [width, height])?,
             edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card, resized)).transpose()?,
             model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },
@@ -319,6 +329,14 @@ impl Plan {
         }
     }
 
+    /// Names of adapters in the prompt, with their strengths.
+    ///
+    /// # Errors
+    /// `invalid_argument` if the recipe was changed by hand.
+    pub fn named_adapters(&self) -> Result<Vec<(String, f64)>> {
+        Ok(parse(&self.prompt, self.prompt_syntax)?.adapters)
+    }
+
     /// The prompts in the order of the batch.
     pub fn prompts(&self, card: &Card) -> Vec<Prompt> {
         let positive = Prompt {
@@ -326,6 +344,8 @@ impl Plan {
             second: self.second_prompt.clone(),
             clip_skip: self.clip_skip,
             silent: false,
+            syntax: self.prompt_syntax,
+            long: self.long_prompt,
         };
         // The negative prompt is never skipped, as in diffusers.
         let negative = Prompt {
@@ -333,6 +353,8 @@ impl Plan {
             second: None,
             clip_skip: 0,
             silent: self.silent_negative,
+            syntax: self.prompt_syntax,
+            long: self.long_prompt,
         };
         match self.asking(card) {
             Asking::Once => vec![positive],
@@ -377,6 +399,32 @@ fn check_lengths(request: &Request) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses what cannot be read, or not by this model, before any work.
+fn check_syntax(request: &Request, card: &Card) -> Result<()> {
+    let settings = [
+        ("prompt_syntax", request.prompt_syntax != Syntax::Plain),
+        ("long_prompt", request.long_prompt != Long::Truncate),
+    ];
+    if let Some((name, _)) = settings.iter().find(|(_, asked)| *asked && !card.weighs_words) {
+        let message = format!("this model ({}) reads prompts as they are", card.variant.value);
+        return Err(Error::argument(name, message));
+    }
+    parse(&request.prompt, request.prompt_syntax)?;
+    for (name, text) in [("negative", &request.negative), ("second_prompt", &request.second_prompt)] {
+        let Some(text) = text else { continue };
+        let named = |error| Error { param: Some(name.into()), ..error };
+        if !parse(text, request.prompt_syntax).map_err(named)?.adapters.is_empty() {
+            return Err(Error::argument(name, "adapters are named in the prompt alone"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a setting is what it is where nobody asks.
+fn is_usual<T: Default + PartialEq>(setting: &T) -> bool {
+    *setting == T::default()
 }
 
 fn check_side(name: &str, pixels: usize, factor: usize) -> Result<()> {

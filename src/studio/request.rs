@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::policy::Policy;
 use crate::artifact::{FILE_BYTES, Photo};
 use crate::error::Result;
+use crate::text::{Long, Syntax};
 use crate::weights::sha256;
 
 /// Bytes of a prompt.
@@ -47,6 +48,10 @@ pub struct Request {
     pub count: Option<usize>,
     /// What the second text encoder reads; the prompt without.
     pub second_prompt: Option<String>,
+    /// How prompts are written.
+    pub prompt_syntax: Syntax,
+    /// What becomes of prompts that are longer than an encoder.
+    pub long_prompt: Long,
     /// The sizes that the network hears, where it hears any.
     pub sizes: Sizes,
     /// Files of changes to the weights, like LoRA, each with its strength; applied one after the other.

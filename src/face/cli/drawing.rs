@@ -16,6 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
 use crate::kernel;
 use crate::studio::{DeviceClass, Edit, Model, Picture, Plan, Precision, Request, Sources, Studio};
+use crate::text::{Long, Syntax};
 use crate::weights::{Block, sha256};
 
 /// The arguments of every command that draws.
@@ -36,6 +37,12 @@ pub(super) struct Drawing {
     /// What the second text encoder reads, where there is one; the prompt without.
     #[arg(long, value_name = "PROMPT")]
     second_prompt: Option<String>,
+    /// How prompts are written: a1111 knows (x), (x:1.2), [x], BREAK and <lora:NAME:0.8>. [default: plain]
+    #[arg(long, value_name = "SYNTAX", value_enum)]
+    prompt_syntax: Option<SyntaxArg>,
+    /// What becomes of a prompt that is longer than the text encoder. [default: truncate]
+    #[arg(long, value_name = "HOW", value_enum)]
+    long_prompt: Option<LongArg>,
     /// Pixels, as WIDTHxHEIGHT.
     #[arg(long, value_name = "WxH", value_parser = read_size)]
     size: Option<[usize; 2]>,
@@ -81,7 +88,8 @@ pub(super) struct Drawing {
     latents: Option<PathBuf>,
     /// Repeats a picture from the recipe in its PNG.
     #[arg(long, value_name = "PICTURE", conflicts_with_all = ["prompt", "negative", "size", "steps", "guidance",
-        "guidance_rescale", "sampler", "eta", "clip_skip", "seed", "count", "second_prompt", "refiner_from"])]
+        "guidance_rescale", "sampler", "eta", "clip_skip", "seed", "count", "second_prompt", "refiner_from",
+        "prompt_syntax", "long_prompt"])]
     pub(super) from: Option<PathBuf>,
     /// Where to write: a .png file, a folder, or - for standard output.
     #[arg(short, long, value_name = "PATH")]
@@ -128,6 +136,20 @@ impl DeviceArg {
             Self::Metal => DeviceClass::Metal,
         }
     }
+}
+
+/// How prompts are written, as it is typed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SyntaxArg {
+    Plain,
+    A1111,
+}
+
+/// What becomes of long prompts, as it is typed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LongArg {
+    Truncate,
+    Chunk,
 }
 
 /// How weights are kept, as it is typed.
@@ -350,6 +372,14 @@ impl Drawing {
             count: self.count,
             latents: self.latents.clone(),
             second_prompt: self.second_prompt.clone(),
+            prompt_syntax: match self.prompt_syntax {
+                Some(SyntaxArg::A1111) => Syntax::A1111,
+                Some(SyntaxArg::Plain) | None => Syntax::Plain,
+            },
+            long_prompt: match self.long_prompt {
+                Some(LongArg::Chunk) => Long::Chunk,
+                Some(LongArg::Truncate) | None => Long::Truncate,
+            },
             sizes: self.sizes.sizes(),
             loras: self.loras.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),

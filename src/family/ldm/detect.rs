@@ -264,6 +264,7 @@ pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         // The defaults of diffusers' pipelines.
         strength: if is_xl { [0.3, 0.9999] } else { [0.8, 1.0] },
         grain: grain.filter(|_| beside == Beside::Pixels),
+        weighs_words: true,
     };
     Ok(StableDiffusion { card, unet, texts, codec })
 }

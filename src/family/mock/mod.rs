@@ -67,6 +67,7 @@ impl Family for Mock {
             sizes: Sizes::None,
             strength: [0.8, 1.0],
             grain: None,
+            weighs_words: false,
         };
         Ok(Some(Box::new(Gradient { card, step: Duration::from_millis(ms as u64) })))
     }
