@@ -36,3 +36,4 @@ mod tools;
 mod twisted;
 mod upscale;
 mod weights;
+mod worn;
