@@ -233,14 +233,12 @@ fn parts(items: Vec<Item>) -> Vec<Vec<Span>> {
         match item {
             Item::Break => parts.push(Vec::new()),
             Item::Words(span) => {
-                let part = parts.last_mut().into_iter();
-                for part in part {
-                    match part.last_mut() {
-                        Some(last) if (last.weight - span.weight).abs() < 1e-12 => {
-                            last.text.push_str(&span.text)
-                        }
-                        _ => part.push(span.clone()),
+                let Some(part) = parts.last_mut() else { continue };
+                match part.last_mut() {
+                    Some(last) if (last.weight - span.weight).abs() < 1e-12 => {
+                        last.text.push_str(&span.text);
                     }
+                    _ => part.push(span),
                 }
             }
         }

@@ -113,7 +113,7 @@ impl Tool for ImageUpscale {
         order.request.size = self.size((width as u32, height as u32))?;
         order.request.edit = Some(Edit::upscale(photo));
         order.task = Task::ImageUpscale;
-        order.model = self.model.clone();
+        order.model.clone_from(&self.model);
         order.sources = image.source("image").into_iter().collect();
         let mut answer = draw(desk, &order, &[self.seed.unwrap_or_else(any_seed)], watch)?;
         answer.value = answer.refs().pop().unwrap_or_default();
