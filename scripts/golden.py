@@ -25,6 +25,7 @@ WHOLE = {
     "sd15_lcm": ["model", "lcm_w_embed"],
     "sd21": ["model", "ddim_v", "ddim_v_zero_snr", "single_file"],
     "sdxl": ["model", "euler_empty_negative", "micro_cond"],
+    "upscale_x4": ["model", "x4"],
 }
 # Trajectories of these lengths are kept, and of each class at most so many.
 STEPS, MOST = (1, 8), 6

@@ -4,11 +4,12 @@ use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
 
 use crate::codec::Codec;
-use crate::diffusion::{Predict, Settings};
+use crate::diffusion::{Options, Predict, Settings};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 
 use super::Parts;
+use crate::text::{Long, Syntax};
 
 /// A value and how we know it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -99,6 +100,33 @@ pub enum Beside {
     Masked,
     /// The latent of the whole picture, unscaled: models that follow instructions.
     Picture,
+    /// The pixels of a picture as small as the latent, with noise on them: upscaling models.
+    Pixels,
+}
+
+/// The noise on the picture that an upscaling model sees, which tells it how much of that to believe.
+#[derive(Debug, Clone, Serialize)]
+pub struct Grain {
+    /// Puts it there; levels are its training steps.
+    pub schedule: Settings,
+    /// The level when none is asked for.
+    pub usual: usize,
+    /// The highest level.
+    pub most: usize,
+}
+
+impl Grain {
+    /// A picture with the noise of a level.
+    ///
+    /// # Shapes
+    /// `clean` and unit `noise` alike → the same.
+    ///
+    /// # Errors
+    /// `config_invalid` if the schedule has no such training step.
+    pub fn noised(&self, clean: &Tensor, noise: &Tensor, level: usize) -> Result<Tensor> {
+        let options = Options { timesteps: Some(vec![level as f64]), ..Options::default() };
+        self.schedule.walk(1, &options)?.noised(clean, noise, 0)
+    }
 }
 
 /// Which numbers a network hears of the picture's size.
@@ -149,6 +177,10 @@ pub struct Card {
     pub sizes: Sizes,
     /// How far it goes from a given picture when nothing is said: of all of it, and inside a mask.
     pub strength: [f64; 2],
+    /// The noise on the picture that it sees, where it sees pixels.
+    pub grain: Option<Grain>,
+    /// Whether it reads prompts in chunks and weighs their words.
+    pub weighs_words: bool,
 }
 
 impl Card {
@@ -214,6 +246,10 @@ pub struct Prompt {
     pub clip_skip: usize,
     /// Noughts take the place of the words.
     pub silent: bool,
+    /// How it is written.
+    pub syntax: Syntax,
+    /// What becomes of it if it is longer than an encoder.
+    pub long: Long,
 }
 
 /// What a denoiser is told, for one row of a batch.
@@ -229,6 +265,15 @@ pub struct Conditioning {
     pub sizes: Vec<f64>,
     /// Further channels that the network sees beside the latent, `[1, C, h, w]`.
     pub beside: Option<Tensor>,
+    /// How much noise is on the picture in those channels, where the network hears that.
+    pub noise_level: Option<usize>,
+}
+
+impl Conditioning {
+    /// Tokens and nothing else.
+    pub fn of(context: Tensor) -> Self {
+        Self { context, pooled: None, guidance: None, sizes: Vec::new(), beside: None, noise_level: None }
+    }
 }
 
 /// Words to conditioning.

@@ -293,7 +293,9 @@ fn try_to_open(survey: &mut Survey, whole: &Path, config: Option<&Path>, is_pipe
     finding.runs &= is_whole && finding.unread.is_empty();
     if finding.runs {
         // Of what such a network could do, this is what can be asked for today.
-        finding.tasks.retain(|task| matches!(task, Task::TextToImage | Task::ImageToImage));
+        finding
+            .tasks
+            .retain(|task| matches!(task, Task::TextToImage | Task::ImageToImage | Task::ImageUpscale));
         finding.abilities.clear();
     }
 }

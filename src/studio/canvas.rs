@@ -17,6 +17,8 @@ pub struct Canvas {
     picture: Picture,
     /// Where the network may change it.
     mask: Option<Mask>,
+    /// To which size what was drawn is brought.
+    resized: Option<[usize; 2]>,
 }
 
 impl Canvas {
@@ -35,10 +37,15 @@ impl Canvas {
             (Some(context), Some(bounds)) => around(bounds, context, all, [plan.width, plan.height]),
             _ => all,
         };
-        let picture = whole.cropped(region)?.resized(plan.width, plan.height)?;
+        // What is enlarged is seen as it is.
+        let picture = if plan.upscales() {
+            whole.clone()
+        } else {
+            whole.cropped(region)?.resized(plan.width, plan.height)?
+        };
         let small = mask.as_ref().map(|mask| mask.cut(region, plan.width, plan.height));
         let share = mask.map(|mask| mask.feathered(edit.mask_blur));
-        Ok(Self { whole, region, share, picture, mask: small })
+        Ok(Self { whole, region, share, picture, mask: small, resized: edit.resized })
     }
 
     /// What the network sees, at the size that it draws.
@@ -56,6 +63,11 @@ impl Canvas {
     /// # Errors
     /// `internal` if nothing was drawn.
     pub fn finish(&self, drawn: Frames) -> Result<Frames> {
+        if let Some([width, height]) = self.resized {
+            let drawn = drawn.into_iter().next();
+            let drawn = drawn.ok_or_else(|| Error::internal("an edit without a picture"))?;
+            return Ok(drawn.resized(width, height)?.into());
+        }
         let Some(share) = &self.share else { return Ok(drawn) };
         let Region { x, y, width, height } = self.region;
         let drawn = drawn.into_iter().next().ok_or_else(|| Error::internal("an edit without a picture"))?;
@@ -94,6 +106,36 @@ pub(super) fn working_size(image: &Photo, extend: Margins, factor: usize) -> Res
         }
     }
     Ok(whole.map(|side| side / factor * factor))
+}
+
+/// Width and height that a model draws which makes a picture's sides `factor` times longer, and those that are wanted if
+/// they are shorter.
+///
+/// # Errors
+/// `invalid_argument` for a picture that would leave the limit, or a size that it cannot be brought to.
+pub(super) fn enlarged_size(
+    image: &Photo,
+    wanted: Option<[usize; 2]>,
+    factor: usize,
+) -> Result<([usize; 2], Option<[usize; 2]>)> {
+    let (width, height) = image.picture.size();
+    let drawn = [width * factor, height * factor];
+    if drawn.iter().any(|side| *side > SIDE) {
+        let message = format!(
+            "the picture has {width}x{height} pixels; {factor} times as many a side would be more than {SIDE}"
+        );
+        return Err(Error::argument("image", message).hint("make the picture smaller first"));
+    }
+    let Some(wanted) = wanted.filter(|wanted| *wanted != drawn) else { return Ok((drawn, None)) };
+    let fits = wanted.iter().zip(drawn).all(|(side, most)| (1..=most).contains(side));
+    if fits && (wanted[0] >= width || wanted[1] >= height) {
+        return Ok((drawn, Some(wanted)));
+    }
+    let message = format!(
+        "{}x{} is not larger than the picture's {width}x{height}, or than this model makes it, {}x{}",
+        wanted[0], wanted[1], drawn[0], drawn[1]
+    );
+    Err(Error::argument("size", message))
 }
 
 /// Everything that may change: the mask and the margins; `None` if there is neither.

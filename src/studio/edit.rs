@@ -27,13 +27,20 @@ pub struct EditPlan {
     pub mask_crop: Option<usize>,
     /// Margins that are drawn anew.
     pub extend: Margins,
+    /// How much noise was on the picture that the network saw; absent where it sees no pixels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_level: Option<usize>,
+    /// To which size the drawn picture was brought; absent where it is that of the picture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resized: Option<[usize; 2]>,
 }
 
 impl EditPlan {
-    /// Answers every question of an edit.
-    pub(super) fn settle(edit: &Edit, card: &Card) -> Result<Self> {
+    /// Answers every question of an edit; `resized` is the size wanted where another is drawn.
+    pub(super) fn settle(edit: &Edit, card: &Card, resized: Option<[usize; 2]>) -> Result<Self> {
         let masked = edit.mask.is_some() || edit.extend != Margins::default();
         let instructed = card.beside == Beside::Picture;
+        let upscales = card.beside == Beside::Pixels;
         let refused = match card.beside {
             Beside::Masked if !masked => {
                 Some(("mask", "this model redraws where a mask allows, and there is no mask"))
@@ -44,8 +51,16 @@ impl EditPlan {
             Beside::Picture if edit.strength.is_some() => {
                 Some(("strength", "this model always walks from noise: it sees the picture itself"))
             }
-            Beside::Nothing | Beside::Masked if edit.image_guidance.is_some() => {
+            Beside::Nothing | Beside::Masked | Beside::Pixels if edit.image_guidance.is_some() => {
                 Some(("image_guidance", "only models that follow instructions weigh the picture"))
+            }
+            Beside::Pixels if masked => Some(("mask", "this model enlarges the whole picture")),
+            Beside::Pixels if edit.strength.is_some() => Some((
+                "strength",
+                "this model always walks from noise; noise_level says how much it may invent",
+            )),
+            Beside::Nothing | Beside::Masked | Beside::Picture if edit.noise_level.is_some() => {
+                Some(("noise_level", "only models that upscale put noise on the picture"))
             }
             _ => None,
         };
@@ -64,15 +79,22 @@ impl EditPlan {
         within("strength", strength, 0.0, 1.0)?;
         let image_guidance = edit.image_guidance.unwrap_or(1.5);
         within("image_guidance", image_guidance, 0.0, 100.0)?;
+        let noise_level =
+            card.grain.as_ref().map(|grain| (edit.noise_level.unwrap_or(grain.usual), grain.most));
+        if let Some((level, most)) = noise_level {
+            within("noise_level", level as f64, 0.0, most as f64)?;
+        }
         Ok(Self {
             image_sha256: edit.image.sha256.clone(),
             mask_sha256: edit.mask.as_ref().map(|mask| mask.sha256.clone()),
-            strength: (!instructed).then_some(strength),
+            strength: (!instructed && !upscales).then_some(strength),
             image_guidance: instructed.then_some(image_guidance),
             mask_grow: edit.mask_grow.unwrap_or(0),
             mask_blur: edit.mask_blur.unwrap_or(0),
             mask_crop: edit.mask_crop,
             extend: edit.extend,
+            noise_level: noise_level.map(|(level, _)| level),
+            resized,
         })
     }
 

@@ -36,6 +36,8 @@ impl Picture {
             ..Meta::default()
         };
         if metadata {
+            let size = self.frames.pictures().first().map(|picture| (picture.width(), picture.height()));
+            let (width, height) = size.unwrap_or_default();
             let facts = json!({
                 "model": plan.model.name,
                 "model_sha256": plan.model.digest(),
@@ -43,8 +45,8 @@ impl Picture {
                 "steps": plan.steps,
                 "sampler": plan.sampler,
                 "guidance": plan.guidance,
-                "width": plan.width,
-                "height": plan.height,
+                "width": width,
+                "height": height,
                 "dtype": plan.dtype,
                 "device": plan.device,
                 "engine": format!("latentia {}", plan.version),

@@ -139,6 +139,29 @@ impl Studio {
         self.registry.names().into_iter().filter_map(survey).collect()
     }
 
+    /// The files of the adapters that a prompt names, with their strengths; never by a path.
+    fn named_adapters(&self, plan: &Plan) -> Result<Vec<(PathBuf, f64)>> {
+        let named = plan.named_adapters()?;
+        if named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let here: Vec<String> = self.adapters().into_iter().map(|(name, _)| name).collect();
+        let file = |(name, strength): (String, f64)| {
+            if here.contains(&name) {
+                return Ok((self.registry.find(&name)?, strength));
+            }
+            let shown: String = name.chars().take(80).flat_map(char::escape_default).collect();
+            let error = Error::new(
+                Code::ModelNotFound,
+                format!("the prompt names the adapter `{shown}`, which is not here"),
+            );
+            let names = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+            Err(Error { param: Some("prompt".into()), ..error }
+                .hint(format!("adapters here: {names}; `latentia import FILE` remembers one")))
+        };
+        named.into_iter().map(file).collect()
+    }
+
     /// A model of the binary by its name and what it is.
     pub fn built_in(&self, name: &str) -> Option<(&'static str, Survey)> {
         let (name, parts) = embedded::built_in(name)?;
@@ -190,7 +213,9 @@ impl Studio {
             return Err(Error::argument("count", message));
         }
         let mut plan = Plan::settle(request, model.card(), &model.engine().clone(), watch)?;
-        model.wear(&open_loras(&request.loras)?, watch)?;
+        let mut loras = request.loras.clone();
+        loras.extend(self.named_adapters(&plan)?);
+        model.wear(&open_loras(&loras)?, watch)?;
         plan.loras = model.worn().to_vec();
         match (&model.refiner, request.refiner_from) {
             (Some(_), _) if request.edit.is_some() => {
@@ -259,7 +284,9 @@ impl Studio {
                 return Err(Error::argument(name, message));
             }
         }
-        model.wear(&open_loras(&sources.loras)?, watch)?;
+        let mut loras = sources.loras.clone();
+        loras.extend(self.named_adapters(&plan)?);
+        model.wear(&open_loras(&loras)?, watch)?;
         // A file may have got another name.
         let told =
             |worn: &[Worn]| worn.iter().map(|lora| (lora.sha256.clone(), lora.scale)).collect::<Vec<_>>();
@@ -453,7 +480,7 @@ impl Picture {
             schedule: schedule.map(str::to_owned),
             guidance: Some(plan.guidance),
             seed: Some(plan.seed),
-            size: Some((pixels(plan.width), pixels(plan.height))),
+            size: Some(plan.result_size().map(pixels).into()),
             model_hash: Some(plan.model.digest().chars().take(10).collect()),
             model: Some(plan.model.name.clone()),
             extra,

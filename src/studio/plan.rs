@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::canvas::working_size;
+use super::canvas::{enlarged_size, working_size};
 use super::edit::EditPlan;
 use super::model::Worn;
 use super::request::{PROMPT_BYTES, Request, SIDE, STEPS};
@@ -14,6 +14,7 @@ use crate::diffusion::{Class, Options, Settings, Walk};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::{Card, Prompt, Task};
+use crate::text::prompt::{Long, Syntax, parse};
 
 /// The recipe of one picture. Nothing is optional that decides a pixel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,12 @@ pub struct Plan {
     /// What the second text encoder read; absent where it read the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_prompt: Option<String>,
+    /// How the prompts are written; absent where they are plain words.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub prompt_syntax: Syntax,
+    /// What became of prompts that are longer than an encoder; absent where they were cut.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub long_prompt: Long,
     /// Whether noughts took the place of a negative prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent_negative: bool,
@@ -144,9 +151,14 @@ impl Plan {
     pub fn settle(request: &Request, card: &Card, engine: &Engine, watch: &mut Watch<'_>) -> Result<Self> {
         let negative = request.negative.clone().unwrap_or_default();
         check_lengths(request)?;
-        let task = if request.edit.is_some() { Task::ImageToImage } else { Task::TextToImage };
+        check_syntax(request, card)?;
+        let task = match &request.edit {
+            Some(edit) if edit.upscales => Task::ImageUpscale,
+            Some(_) => Task::ImageToImage,
+            None => Task::TextToImage,
+        };
         card.must_do(task)?;
-        let [width, height] = size(request, card)?;
+        let ([width, height], resized) = size(request, card)?;
         let steps = request.steps.unwrap_or(card.steps.value);
         within("steps", steps as f64, 1.0, STEPS as f64)?;
         let guidance = request.guidance.unwrap_or(card.guidance.value);
@@ -205,8 +217,10 @@ impl Plan {
             tile: None,
             silent_negative: card.silent_negative && request.negative.is_none(),
             second_prompt: request.second_prompt.clone(),
+            prompt_syntax: request.prompt_syntax,
+            long_prompt: request.long_prompt,
             sizes: sizes::settle(&asked, card, [width, height])?,
-            edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card)).transpose()?,
+            edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card, resized)).transpose()?,
             model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },
             dtype: engine.dtype.clone(),
             device: engine.device.clone(),
@@ -214,6 +228,16 @@ impl Plan {
         };
         plan.walk(card)?;
         Ok(plan)
+    }
+
+    /// Whether it makes a picture larger, and nothing else.
+    pub fn upscales(&self) -> bool {
+        self.task == Task::ImageUpscale.name()
+    }
+
+    /// Width and height of the picture that comes of it, which may lie in a larger one.
+    pub fn result_size(&self) -> [usize; 2] {
+        self.edit.as_ref().and_then(|edit| edit.resized).unwrap_or([self.width, self.height])
     }
 
     /// The schedule and solver.
@@ -309,6 +333,14 @@ impl Plan {
         }
     }
 
+    /// Names of adapters in the prompt, with their strengths.
+    ///
+    /// # Errors
+    /// `invalid_argument` if the recipe was changed by hand.
+    pub fn named_adapters(&self) -> Result<Vec<(String, f64)>> {
+        Ok(parse(&self.prompt, self.prompt_syntax)?.adapters)
+    }
+
     /// The prompts in the order of the batch.
     pub fn prompts(&self, card: &Card) -> Vec<Prompt> {
         let positive = Prompt {
@@ -316,6 +348,8 @@ impl Plan {
             second: self.second_prompt.clone(),
             clip_skip: self.clip_skip,
             silent: false,
+            syntax: self.prompt_syntax,
+            long: self.long_prompt,
         };
         // The negative prompt is never skipped, as in diffusers.
         let negative = Prompt {
@@ -323,6 +357,8 @@ impl Plan {
             second: None,
             clip_skip: 0,
             silent: self.silent_negative,
+            syntax: self.prompt_syntax,
+            long: self.long_prompt,
         };
         match self.asking(card) {
             Asking::Once => vec![positive],
@@ -337,9 +373,10 @@ impl Plan {
     }
 }
 
-/// Width and height that the network draws.
-fn size(request: &Request, card: &Card) -> Result<[usize; 2]> {
+/// Width and height that the network draws, and those that are wanted where they are others.
+fn size(request: &Request, card: &Card) -> Result<([usize; 2], Option<[usize; 2]>)> {
     let own = match &request.edit {
+        Some(edit) if edit.upscales => return enlarged_size(&edit.image.photo, request.size, card.factor),
         // A part that is cut out is drawn at the model's own size.
         Some(edit) => {
             let whole = working_size(&edit.image.photo, edit.extend, card.factor)?;
@@ -350,7 +387,7 @@ fn size(request: &Request, card: &Card) -> Result<[usize; 2]> {
     let [width, height] = request.size.unwrap_or(own);
     check_side("width", width, card.factor)?;
     check_side("height", height, card.factor)?;
-    Ok([width, height])
+    Ok(([width, height], None))
 }
 
 fn check_lengths(request: &Request) -> Result<()> {
@@ -366,6 +403,32 @@ fn check_lengths(request: &Request) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses what cannot be read, or not by this model, before any work.
+fn check_syntax(request: &Request, card: &Card) -> Result<()> {
+    let settings = [
+        ("prompt_syntax", request.prompt_syntax != Syntax::Plain),
+        ("long_prompt", request.long_prompt != Long::Truncate),
+    ];
+    if let Some((name, _)) = settings.iter().find(|(_, asked)| *asked && !card.weighs_words) {
+        let message = format!("this model ({}) reads prompts as they are", card.variant.value);
+        return Err(Error::argument(name, message));
+    }
+    parse(&request.prompt, request.prompt_syntax)?;
+    for (name, text) in [("negative", &request.negative), ("second_prompt", &request.second_prompt)] {
+        let Some(text) = text else { continue };
+        let named = |error| Error { param: Some(name.into()), ..error };
+        if !parse(text, request.prompt_syntax).map_err(named)?.adapters.is_empty() {
+            return Err(Error::argument(name, "adapters are named in the prompt alone"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a setting is what it is where nobody asks.
+fn is_usual<T: Default + PartialEq>(setting: &T) -> bool {
+    *setting == T::default()
 }
 
 fn check_side(name: &str, pixels: usize, factor: usize) -> Result<()> {

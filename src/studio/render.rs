@@ -88,6 +88,8 @@ pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<V
     if hears_guidance {
         told.iter_mut().for_each(|row| row.guidance = Some(plan.guidance));
     }
+    let noise_level = plan.edit.as_ref().and_then(|edit| edit.noise_level);
+    told.iter_mut().for_each(|row| row.noise_level = noise_level);
     if let Some([with, without]) = &plan.sizes {
         let asked = plan.asking(model.card()).with_prompt();
         told.iter_mut().zip(asked).for_each(|(row, asked)| {

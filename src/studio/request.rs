@@ -8,6 +8,7 @@ use super::memory::Tiling;
 use crate::artifact::policy::Policy;
 use crate::artifact::{FILE_BYTES, Photo};
 use crate::error::Result;
+use crate::text::{Long, Syntax};
 use crate::weights::sha256;
 
 /// Bytes of a prompt.
@@ -48,6 +49,10 @@ pub struct Request {
     pub count: Option<usize>,
     /// What the second text encoder reads; the prompt without.
     pub second_prompt: Option<String>,
+    /// How prompts are written.
+    pub prompt_syntax: Syntax,
+    /// What becomes of prompts that are longer than an encoder.
+    pub long_prompt: Long,
     /// The sizes that the network hears, where it hears any.
     pub sizes: Sizes,
     /// Files of changes to the weights, like LoRA, each with its strength; applied one after the other.
@@ -102,6 +107,10 @@ impl Sizes {
 pub struct Edit {
     /// The picture.
     pub image: Given,
+    /// Whether the picture is to become larger, and nothing else.
+    pub upscales: bool,
+    /// How much noise is put on the picture first, for models that upscale: more lets them invent more.
+    pub noise_level: Option<usize>,
     /// Where it may change: white, or transparent where the mask has transparent pixels; everywhere without.
     pub mask: Option<Given>,
     /// How much of the walk is walked, above 0 to 1: at 1 little of the picture is left, or nothing inside a mask.
@@ -123,6 +132,8 @@ impl Edit {
     pub fn of(image: Given) -> Self {
         Self {
             image,
+            upscales: false,
+            noise_level: None,
             mask: None,
             strength: None,
             image_guidance: None,
@@ -131,6 +142,11 @@ impl Edit {
             mask_crop: None,
             extend: Margins::default(),
         }
+    }
+
+    /// A larger picture of a picture.
+    pub fn upscale(image: Given) -> Self {
+        Self { upscales: true, ..Self::of(image) }
     }
 }
 

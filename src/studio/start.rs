@@ -19,6 +19,8 @@ pub struct Seen {
     picture: Option<Posterior>,
     /// The picture without what may change.
     masked: Option<Posterior>,
+    /// The picture itself, `[1, 3, h, w]`, where the network sees that.
+    pixels: Option<Tensor>,
     /// 1 where the latent may change, `[1, 1, h, w]`.
     open: Option<Tensor>,
     /// What the codec's draws have the shape of.
@@ -32,6 +34,10 @@ impl Seen {
     /// `cancelled`; `invalid_argument` if the mask opens no latent; what the codec says.
     pub fn look(canvas: &Canvas, plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<Self> {
         let (beside, factor) = (model.card().beside, model.card().factor);
+        if beside == Beside::Pixels {
+            let pixels = Some(canvas.picture().pixels()?.squeeze(2)?);
+            return Ok(Self { picture: None, masked: None, pixels, open: None, drawn: None });
+        }
         let open = canvas.mask().map(|mask| {
             let cells = mask.coarse(factor);
             if !cells.contains(&1.0) {
@@ -75,7 +81,7 @@ impl Seen {
             })?;
         let draws = [&picture, &masked].into_iter().flatten().find_map(|seen| seen.deviation.as_ref());
         let drawn = draws.map(|deviation| deviation.dims().to_vec());
-        Ok(Self { picture, masked, open, drawn })
+        Ok(Self { picture, masked, pixels: None, open, drawn })
     }
 }
 
@@ -94,8 +100,8 @@ pub struct Start {
 }
 
 impl Start {
-    /// Draws what a walk begins with, in the order in which diffusers draws it: the picture's latent, the noise, the
-    /// masked picture's latent.
+    /// Draws what a walk begins with, in the order in which diffusers draws it: the picture's latent or the noise on it,
+    /// the noise, the masked picture's latent.
     ///
     /// # Errors
     /// What the tensors say.
@@ -117,6 +123,13 @@ impl Start {
         let mut draw = |shape: &[usize]| noise.draw(shape, &Device::Cpu);
         let picture = seen.and_then(|seen| seen.picture.as_ref()).filter(|_| card.beside != Beside::Picture);
         let clean = picture.map(|posterior| sample(posterior, &mut draw)).transpose()?;
+        let grainy = match (seen.and_then(|seen| seen.pixels.as_ref()), &card.grain) {
+            (Some(pixels), Some(grain)) => {
+                let level = plan.edit.as_ref().and_then(|edit| edit.noise_level).unwrap_or(grain.usual);
+                Some(grain.noised(pixels, &draw(pixels.dims())?, level)?)
+            }
+            _ => None,
+        };
         let latents = match latents {
             Some(latents) => latents,
             None => draw(&plan.latent(card))?,
@@ -125,6 +138,10 @@ impl Start {
             return Ok(Self { latents, noise, clean: None, open: None, beside: Vec::new() });
         };
         let beside = match (card.beside, &seen.open) {
+            (Beside::Pixels, _) => {
+                let grainy = grainy.ok_or_else(|| Error::internal("no pixels were seen"))?;
+                vec![grainy; plan.prompts(card).len()]
+            }
             (Beside::Picture, _) => {
                 let picture = seen.picture.as_ref().ok_or_else(|| Error::internal("no picture was seen"))?;
                 let mode = picture.unscaled()?;

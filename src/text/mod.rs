@@ -1,9 +1,13 @@
 //! From words to the features that a denoiser listens to.
 
+mod chunks;
 pub mod clip;
+pub mod prompt;
 pub mod tokenizer;
 
+pub use chunks::Chunks;
 pub use clip::{ClipConfig, ClipText};
+pub use prompt::{Long, Syntax};
 pub use tokenizer::{Tokenizer, Tokens};
 
 use candle_core::{Result, Tensor};

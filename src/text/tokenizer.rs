@@ -156,24 +156,39 @@ impl Tokenizer {
     /// # Errors
     /// `tokenizer_invalid` if the vocabulary cannot spell the text.
     pub fn encode(&self, text: &str) -> Result<Tokens> {
+        let words = self.words(text)?;
+        let cut = words.get(self.room()).map(|&(_, from)| text.get(from..).unwrap_or(text).trim().to_owned());
+        let ids: Vec<u32> = words.iter().map(|(id, _)| *id).collect();
+        Ok(Tokens { cut, ..self.frame(&ids) })
+    }
+
+    /// The ids of the words alone, each with the byte where it begins.
+    ///
+    /// # Errors
+    /// `tokenizer_invalid` if the vocabulary cannot spell the text.
+    pub fn words(&self, text: &str) -> Result<Vec<(u32, usize)>> {
         let encoding = self
             .engine
             .encode(text, false)
             .map_err(|e| invalid("the text could not be split into tokens").because(e))?;
-        let words = encoding.get_ids();
-        let room = self.length - 2;
-        let cut = words.get(room).map(|_| {
-            let from = encoding.get_offsets()[room].0;
-            text.get(from..).unwrap_or(text).trim().to_owned()
-        });
-        let kept = &words[..words.len().min(room)];
+        let starts = encoding.get_offsets().iter().map(|offsets| offsets.0);
+        Ok(encoding.get_ids().iter().copied().zip(starts).collect())
+    }
+
+    /// Begin, as many of these ids as there is room for, end, padding.
+    pub fn frame(&self, words: &[u32]) -> Tokens {
         let mut ids = Vec::with_capacity(self.length);
         ids.push(self.begin);
-        ids.extend_from_slice(kept);
+        ids.extend(words.iter().take(self.room()));
         ids.push(self.end);
         let length = ids.len();
         ids.resize(self.length, self.pad);
-        Ok(Tokens { ids, length, cut })
+        Tokens { ids, length, cut: None }
+    }
+
+    /// Ids of words between begin and end.
+    pub fn room(&self) -> usize {
+        self.length - 2
     }
 }
 

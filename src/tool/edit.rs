@@ -208,54 +208,6 @@ impl Tool for MultiViewImage {
     }
 }
 
-/// Makes a picture larger.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "no model here can do it yet; the fields are its schema")]
-pub(super) struct ImageUpscale {
-    /// The picture: a ref to an artifact.
-    #[serde(default)]
-    image_artifact: Option<Map<String, Value>>,
-    /// The picture in base64, in place of a ref.
-    #[serde(default)]
-    image_b64: Option<String>,
-    /// How many times larger a side becomes.
-    #[serde(default)]
-    scale: Option<f64>,
-    /// The size to reach, such as 2048 or 2048x1536, in place of a scale.
-    #[serde(default)]
-    resolution: Option<String>,
-    /// How soft the result is.
-    #[serde(default)]
-    softness: Option<f64>,
-    /// The same seed gives the same picture.
-    #[serde(default)]
-    seed: Option<u64>,
-    /// Bits that weights are kept in.
-    #[serde(default)]
-    quantize: Option<u32>,
-    /// Whether the autoencoder works in tiles, which takes less memory.
-    #[serde(default)]
-    vae_tiling: Option<bool>,
-    /// The model, by name.
-    #[serde(default)]
-    model: Option<String>,
-}
-
-impl Tool for ImageUpscale {
-    const ABOUT: About = About {
-        name: "vision_image_upscale",
-        description: "Makes a picture larger and sharper, and returns a ref to the new one.",
-        when_to_use: "When a picture is too small for its use.",
-        tags: &["vision", "upscale", "image"],
-        task: Some(Task::ImageUpscale),
-        gives: Gives::Ref,
-    };
-
-    fn run(self, _: &Desk, _: &mut Watch<'_>) -> Result<Answer> {
-        Err(not_here(Self::ABOUT.task))
-    }
-}
-
 /// A model says that it can do what no code here does: the registry refuses such models before a tool runs.
 pub(super) fn not_here(task: Option<Task>) -> Error {
     let task = task.map(Task::name).unwrap_or_default();

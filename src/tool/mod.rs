@@ -24,6 +24,7 @@ mod place;
 mod record;
 mod resident;
 mod schema;
+mod upscale;
 mod video;
 mod view;
 
@@ -121,7 +122,7 @@ pub static TOOLS: &[Entry] = &[
     entry::<edit::ImageToImage>(),
     entry::<edit::ImageToImageBatch>(),
     entry::<edit::MultiViewImage>(),
-    entry::<edit::ImageUpscale>(),
+    entry::<upscale::ImageUpscale>(),
     entry::<video::TextToVideo>(),
     entry::<video::TextToVideoBatch>(),
     entry::<video::ImageToVideo>(),

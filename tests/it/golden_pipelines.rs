@@ -26,6 +26,7 @@ const PIPELINES: &[&str] = &[
     "StableDiffusionXLPipeline",
     "StableDiffusionXLImg2ImgPipeline",
     "StableDiffusionXLInpaintPipeline",
+    "StableDiffusionUpscalePipeline",
 ];
 /// What `case.json` may say; anything else is an adapter that we do not have.
 const KEYS: &[&str] = &[
@@ -317,7 +318,15 @@ fn unet(case: &Case, parts: &Parts, told: &Told) -> Outcome {
     let heard = Heard {
         text: network.listen(&told.context).map_err(said)?,
         guidance: case.get("unet.00.in.timestep_cond").cloned(),
-        added: if sizes.is_empty() { None } else { network.hear(&told.pooled, &sizes).map_err(said)? },
+        added: match case.get("unet.00.in.class_labels") {
+            Some(labels) => {
+                let labels = labels.to_vec1::<i64>().map_err(said)?;
+                let labels: Vec<usize> = labels.into_iter().map(|label| label as usize).collect();
+                network.hear_grain(&labels).map_err(said)?
+            }
+            None if sizes.is_empty() => None,
+            None => network.hear(&told.pooled, &sizes).map_err(said)?,
+        },
     };
     let mut calls = 0;
     while let Some(golden) = case.get(&format!("unet.{calls:02}.out")) {

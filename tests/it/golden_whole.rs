@@ -28,6 +28,8 @@ pub(crate) fn request(case: &Case, (image, count): (usize, usize)) -> Result<Req
             mask: given("mask_image")?,
             strength: case.number("strength"),
             image_guidance: case.number("image_guidance_scale"),
+            upscales: case.json["pipeline_class"] == "StableDiffusionUpscalePipeline",
+            noise_level: case.number("noise_level").map(|level| level as usize),
             ..Edit::of(image)
         }),
         None => None,

@@ -18,14 +18,12 @@ use crate::kernel;
 use crate::studio::{
     DeviceClass, Edit, Model, Phase, Picture, Plan, Precision, Request, Sources, Studio, Tiling,
 };
+use crate::text::{Long, Syntax};
 use crate::weights::{Block, sha256};
 
 /// The arguments of every command that draws.
 #[derive(Debug, Args)]
 pub(super) struct Drawing {
-    /// What to draw.
-    #[arg(required_unless_present = "from")]
-    pub(super) prompt: Option<String>,
     /// A model folder, a .safetensors file, or the name of an installed model; the embedded model without.
     #[arg(short, long)]
     model: Option<String>,
@@ -41,6 +39,12 @@ pub(super) struct Drawing {
     /// What the second text encoder reads, where there is one; the prompt without.
     #[arg(long, value_name = "PROMPT")]
     second_prompt: Option<String>,
+    /// How prompts are written: a1111 knows (x), (x:1.2), [x], BREAK and <lora:NAME:0.8>. [default: plain]
+    #[arg(long, value_name = "SYNTAX", value_enum)]
+    prompt_syntax: Option<SyntaxArg>,
+    /// What becomes of a prompt that is longer than the text encoder. [default: truncate]
+    #[arg(long, value_name = "HOW", value_enum)]
+    long_prompt: Option<LongArg>,
     /// Pixels, as WIDTHxHEIGHT.
     #[arg(long, value_name = "WxH", value_parser = read_size)]
     size: Option<[usize; 2]>,
@@ -87,7 +91,7 @@ pub(super) struct Drawing {
     /// Repeats a picture from the recipe in its PNG.
     #[arg(long, value_name = "PICTURE", conflicts_with_all = ["prompt", "negative", "size", "steps", "guidance",
         "guidance_rescale", "sampler", "eta", "clip_skip", "seed", "count", "second_prompt", "refiner_from",
-        "vae_tiling"])]
+        "prompt_syntax", "long_prompt", "vae_tiling"])]
     pub(super) from: Option<PathBuf>,
     /// Where to write: a .png file, a folder, or - for standard output.
     #[arg(short, long, value_name = "PATH")]
@@ -140,6 +144,20 @@ impl DeviceArg {
             Self::Metal => DeviceClass::Metal,
         }
     }
+}
+
+/// How prompts are written, as it is typed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SyntaxArg {
+    Plain,
+    A1111,
+}
+
+/// What becomes of long prompts, as it is typed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LongArg {
+    Truncate,
+    Chunk,
 }
 
 /// How weights are kept, as it is typed.
@@ -215,7 +233,7 @@ pub(super) fn listen_for_interrupts() -> Cancel {
 }
 
 /// Draws what is asked for and writes it: `edit` is what an edit begins from.
-pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
+pub(super) fn run(arguments: &Drawing, prompt: Option<&str>, edit: Option<Edit>) -> Result<()> {
     let count = arguments.count.unwrap_or(1);
     let destination = Destination::read(arguments.output.as_deref(), count)?;
     // Without a folder the option is there and empty.
@@ -230,7 +248,7 @@ pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
     let mut files = Vec::new();
     let outcome = {
         let mut watch = Watch::new(listen_for_interrupts(), |event| progress.show(event));
-        draw(arguments, edit, &mut watch, |index, picture| {
+        draw(arguments, (prompt, edit), &mut watch, |index, picture| {
             let file =
                 finish((index, picture), !arguments.no_metadata, destination.as_ref(), store.as_ref())?;
             if !arguments.json {
@@ -252,7 +270,7 @@ pub(super) fn run(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
 }
 
 /// Says what a drawing would take in memory, and draws nothing.
-pub(super) fn plan(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
+pub(super) fn plan(arguments: &Drawing, prompt: Option<&str>, edit: Option<Edit>) -> Result<()> {
     let mut progress = Progress::new(true);
     let mut watch = Watch::new(Cancel::default(), |event| progress.show(event));
     let studio = Studio::open(&home());
@@ -262,7 +280,8 @@ pub(super) fn plan(arguments: &Drawing, edit: Option<Edit>) -> Result<()> {
         arguments.device.class(),
         arguments.precision(),
     )?;
-    let request = Request { edit, ..arguments.request() };
+    let prompt = prompt.unwrap_or_default().to_owned();
+    let request = Request { prompt, edit, ..arguments.request() };
     let (plan, forecast) = studio.plan(&mut model, &request, &mut watch)?;
     let mut lines = vec![format!(
         "{}, {}x{}, {} steps, {} on {}",
@@ -328,7 +347,7 @@ fn print_path(file: &Value) -> Result<()> {
 /// Opens the model and draws, handing over each picture as it is finished.
 fn draw(
     arguments: &Drawing,
-    edit: Option<Edit>,
+    (prompt, edit): (Option<&str>, Option<Edit>),
     watch: &mut Watch<'_>,
     finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
@@ -351,7 +370,8 @@ fn draw(
         return studio.repeat(&mut model, plan, &sources, watch, finished);
     }
     let mut model = arguments.open(&studio, model, device, precision)?;
-    let request = Request { edit, ..arguments.request() };
+    let prompt = prompt.unwrap_or_default().to_owned();
+    let request = Request { prompt, edit, ..arguments.request() };
     studio.generate(&mut model, &request, watch, finished)
 }
 
@@ -397,10 +417,10 @@ impl Drawing {
         }
     }
 
-    /// What is asked for, in the studio's words.
+    /// What is asked for besides prompt and picture, in the studio's words.
     fn request(&self) -> Request {
         Request {
-            prompt: self.prompt.clone().unwrap_or_default(),
+            prompt: String::new(),
             negative: self.negative.clone(),
             size: self.size,
             steps: self.steps,
@@ -413,6 +433,14 @@ impl Drawing {
             count: self.count,
             latents: self.latents.clone(),
             second_prompt: self.second_prompt.clone(),
+            prompt_syntax: match self.prompt_syntax {
+                Some(SyntaxArg::A1111) => Syntax::A1111,
+                Some(SyntaxArg::Plain) | None => Syntax::Plain,
+            },
+            long_prompt: match self.long_prompt {
+                Some(LongArg::Chunk) => Long::Chunk,
+                Some(LongArg::Truncate) | None => Long::Truncate,
+            },
             sizes: self.sizes.sizes(),
             loras: self.loras.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),

@@ -11,6 +11,9 @@ use crate::studio::{self, Given, Margins};
 /// The arguments of `latentia edit`.
 #[derive(Debug, Args)]
 pub(super) struct Edit {
+    /// What the picture should become.
+    #[arg(required_unless_present = "from")]
+    pub(super) prompt: Option<String>,
     /// The picture to begin from: PNG, JPEG, WebP or GIF.
     #[arg(short, long, value_name = "FILE")]
     image: PathBuf,
@@ -56,11 +59,11 @@ impl Edit {
 }
 
 pub(super) fn run(arguments: &Edit) -> Result<()> {
-    drawing::run(&arguments.drawing, Some(arguments.edit()?))
+    drawing::run(&arguments.drawing, arguments.prompt.as_deref(), Some(arguments.edit()?))
 }
 
 /// A file that an argument names.
-fn given(argument: &str, path: &Path) -> Result<Given> {
+pub(super) fn given(argument: &str, path: &Path) -> Result<Given> {
     Given::open(path).map_err(|error| Error { param: Some(argument.into()), ..error })
 }
 

@@ -16,6 +16,7 @@ mod serve;
 mod show;
 mod sizes;
 mod tools;
+mod upscale;
 mod verify;
 
 pub(super) use drawing::{DeviceArg, DtypeArg};
@@ -49,6 +50,8 @@ enum Command {
     Edit(Box<edit::Edit>),
     /// Says what drawing would take in memory, phase by phase, and loads nothing.
     Plan(plan::Plan),
+    /// Draws a larger picture of a picture.
+    Upscale(Box<upscale::Upscale>),
     /// Says what a model is and can do, and how we know.
     Show(show::Show),
     /// Lists the models that are here and those that are known.
@@ -79,6 +82,7 @@ impl Command {
             Self::Generate(arguments) => arguments.drawing.json,
             Self::Edit(arguments) => arguments.drawing.json,
             Self::Plan(arguments) => arguments.json(),
+            Self::Upscale(arguments) => arguments.drawing.json,
             Self::Show(arguments) => arguments.json,
             Self::Models(arguments) => arguments.json,
             Self::Import(arguments) => arguments.json,
@@ -97,6 +101,7 @@ impl Command {
             Self::Generate(arguments) => generate::run(arguments),
             Self::Edit(arguments) => edit::run(arguments),
             Self::Plan(arguments) => plan::run(arguments),
+            Self::Upscale(arguments) => upscale::run(arguments),
             Self::Show(arguments) => show::run(arguments),
             Self::Models(arguments) => models::run(arguments),
             Self::Import(arguments) => import::run(arguments),

@@ -32,7 +32,9 @@ impl Plan {
 
 pub(super) fn run(arguments: &Plan) -> Result<()> {
     match &arguments.what {
-        What::Generate(arguments) => drawing::plan(&arguments.drawing, None),
-        What::Edit(arguments) => drawing::plan(&arguments.drawing, Some(arguments.edit()?)),
+        What::Generate(arguments) => drawing::plan(&arguments.drawing, arguments.prompt.as_deref(), None),
+        What::Edit(arguments) => {
+            drawing::plan(&arguments.drawing, arguments.prompt.as_deref(), Some(arguments.edit()?))
+        }
     }
 }

@@ -173,7 +173,9 @@ pub(super) static UNETS: &[Rule] = &[
     denoiser(SD, "x4 upscaler", &[Is(Context, 1024), Is(Width, 256), Is(Input, 7)])
         .tasks(&[Task::ImageUpscale])
         .can(&["upscale"])
-        .predicts("v"),
+        .predicts("v")
+        .size(512, 512)
+        .runs(),
     denoiser(SD, "2 unCLIP L", &[Is(Context, 1024), Is(Input, 4), Is(Added, 1536)])
         .tasks(EDIT)
         .can(&["variation"])

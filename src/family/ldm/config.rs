@@ -21,6 +21,8 @@ pub struct Level {
     pub heads: usize,
     /// Width of the text tokens that this level attends to.
     pub context: usize,
+    /// Whether its pixels attend to the text alone, and not to each other.
+    pub crosses: bool,
 }
 
 /// Sizes of the network.
@@ -50,6 +52,8 @@ pub struct UnetConfig {
     pub guidance: Option<usize>,
     /// What is heard beside the time and the text's tokens: the whole prompt and sizes (SD XL).
     pub added: Option<Added>,
+    /// How many levels of noise on a given picture it tells apart, where it sees one (x4 upscaler).
+    pub grains: Option<usize>,
     /// Whether the input is mapped from [0, 1] to [-1, 1] first.
     pub centre: bool,
     /// Zeros before the picture in the downsamplers.
@@ -68,7 +72,6 @@ pub struct Added {
 /// Keys whose only value that this network knows is null or false.
 const NEUTRAL: &[&str] = &[
     "class_embed_type",
-    "num_class_embeds",
     "encoder_hid_dim",
     "encoder_hid_dim_type",
     "dual_cross_attention",
@@ -117,6 +120,7 @@ impl UnetConfig {
         };
         let heads = per_level(config, key, count, 1..=1 << 10, 8)?;
         let context = per_level(config, "cross_attention_dim", count, 1..=1 << 14, 1280)?;
+        let crosses = crosses(config, count)?;
         let groups = config.opt_usize("norm_num_groups", 1..=1 << 10)?.unwrap_or(32);
         config.must(
             "norm_num_groups",
@@ -133,6 +137,7 @@ impl UnetConfig {
                 up_depth: up[i].then_some(up_depth[i]),
                 heads: heads[i],
                 context: context[i],
+                crosses: crosses[i],
             })
             .collect::<Vec<_>>();
         let middle = if config.value.get("mid_block_type").is_some_and(Value::is_null) {
@@ -154,6 +159,7 @@ impl UnetConfig {
             time: config.opt_usize("time_embedding_dim", 1..=1 << 16)?.unwrap_or(4 * channels[0]),
             guidance: config.opt_usize("time_cond_proj_dim", 2..=1 << 14)?,
             added: added(config)?,
+            grains: config.opt_usize("num_class_embeds", 1..=1 << 16)?,
             centre: config.opt_bool("center_input_sample")?.unwrap_or(false),
             down_padding: config.opt_usize("downsample_padding", 0..=1)?.unwrap_or(1),
             levels,
@@ -196,11 +202,18 @@ fn refuse_unknown(config: &Config) -> Result<()> {
             "1",
         )?;
     }
-    let only = match config.field("only_cross_attention") {
-        Some(Value::Array(levels)) => levels.iter().any(|level| level != &Value::Bool(false)),
-        value => value.is_some_and(|value| value != &Value::Bool(false)),
+    Ok(())
+}
+
+/// Which levels attend to the text alone: one answer for all, or one for each.
+fn crosses(config: &Config, count: usize) -> Result<Vec<bool>> {
+    const KEY: &str = "only_cross_attention";
+    let Some(Value::Array(levels)) = config.field(KEY) else {
+        return Ok(vec![config.opt_bool(KEY)?.unwrap_or(false); count]);
     };
-    config.supported("only_cross_attention", !only, "false")
+    let said: Vec<bool> = levels.iter().filter_map(Value::as_bool).collect();
+    config.must(KEY, said.len() == levels.len() && said.len() == count, "true or false for each level")?;
+    Ok(said)
 }
 
 /// Which of the levels attend, from the names of their blocks.
@@ -226,8 +239,8 @@ impl UnetConfig {
     /// Reads the network off its tensors (diffusers' names), as Stable Diffusion 1, 2 and XL have it.
     ///
     /// The number of heads, the groups and the epsilons are in no shape: 8 heads where the transformers' way in is a
-    /// convolution (SD 1), 64 channels a head where it is linear (SD 2, XL), 32
-    /// groups, sinusoids of 256 for sizes.
+    /// convolution (SD 1) or where noise on a given picture is told apart (x4 upscaler), 64 channels a head where it is
+    /// linear (SD 2, XL), 32 groups, sinusoids of 256 for sizes.
     ///
     /// # Errors
     /// `model_incompatible` if the tensors are no such network, with the remedy of giving its config.
@@ -254,19 +267,21 @@ impl UnetConfig {
             let depth = inventory.blocks(&format!("{block}.attentions.0.transformer_blocks"));
             (depth > 0).then_some(depth)
         };
+        let grains = inventory.shape("class_embedding.weight").map(|shape| shape[0]);
         let mut levels = Vec::with_capacity(count);
         for i in 0..count {
             let (down, up) = (format!("down_blocks.{i}"), format!("up_blocks.{}", count - 1 - i));
             let channels = shape(&format!("{down}.resnets.0.conv1.weight"))?[0];
-            let heads = if linear_projection { channels / 64 } else { 8 };
+            let heads = if linear_projection && grains.is_none() { channels / 64 } else { 8 };
             if heads == 0 || channels % 32 != 0 || channels % heads != 0 {
                 return Err(unlike(&format!("{channels} channels are not a size of Stable Diffusion")));
             }
             let asked = [&down, &up].into_iter().find(|block| depth(block).is_some());
-            let context = match asked {
-                Some(block) => last(&format!("{block}.attentions.0.transformer_blocks.0.attn2.to_k.weight"))?,
-                None => 0,
+            let asked = asked.map(|block| format!("{block}.attentions.0.transformer_blocks.0"));
+            let width = |attention: &str| {
+                asked.as_ref().map_or(Ok(0), |block| last(&format!("{block}.{attention}.to_k.weight")))
             };
+            let (itself, context) = (width("attn1")?, width("attn2")?);
             let layers = inventory.blocks(&format!("{down}.resnets"));
             levels.push(Level {
                 channels,
@@ -275,6 +290,8 @@ impl UnetConfig {
                 up_depth: depth(&up),
                 heads,
                 context,
+                // Where both have one width the shapes cannot tell, and the published model attends to itself.
+                crosses: itself == context && context != channels && context > 0,
             });
         }
         let Some(text) = levels.iter().map(|level| level.context).find(|&width| width > 0) else {
@@ -299,6 +316,7 @@ impl UnetConfig {
                 .shape("add_embedding.linear_1.weight")
                 .and_then(|shape| shape.get(1))
                 .map(|&width| Added { size: 256, width }),
+            grains,
             centre: false,
             down_padding: 1,
             levels,

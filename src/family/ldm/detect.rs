@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::contract::{Beside, Card, Evidence, Fact, Sizes, Task};
+use super::super::contract::{Beside, Card, Evidence, Fact, Grain, Sizes, Task};
 use super::super::parts::Parts;
 use super::config::UnetConfig;
 use super::{CodecConfig, Encoder, StableDiffusion, shapes};
@@ -23,7 +23,11 @@ const PIPELINES: &[&str] = &[
     "StableDiffusionXLPipeline",
     "StableDiffusionXLImg2ImgPipeline",
     "StableDiffusionXLInpaintPipeline",
+    UPSCALER,
 ];
+const UPSCALER: &str = "StableDiffusionUpscalePipeline";
+/// The scale of the upscaler's latents, which diffusers' pipeline insists on.
+pub(super) const UPSCALER_SCALE: f64 = 0.08333;
 
 /// `None` if these are files of another family.
 ///
@@ -94,7 +98,9 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     let codec = if tiny {
         CodecConfig::Tiny(TinyConfig::read(&codec)?)
     } else {
-        CodecConfig::Kl(KlConfig::read(&codec)?)
+        let read = KlConfig::read(&codec)?;
+        let scale = if folder.class() == UPSCALER { UPSCALER_SCALE } else { read.scale };
+        CodecConfig::Kl(KlConfig { scale, ..read })
     };
     let mut texts = Vec::with_capacity(encoders.len());
     for components in encoders {
@@ -119,8 +125,22 @@ fn from_configs(parts: &Parts, folder: &Folder) -> Result<StableDiffusion> {
     }
     let sampler = Fact::new(Settings::read(Some(&class), &scheduler)?, because);
     let silent = folder.index().opt_bool("force_zeros_for_empty_prompt")?.unwrap_or(true);
-    assemble(parts, Found { unet, texts, codec, side, sampler, silent })
+    let grain = grain(folder)?;
+    assemble(parts, Found { unet, texts, codec, side, sampler, silent, grain })
 }
+
+/// The noise that an upscaler's folder says is put on a given picture.
+fn grain(folder: &Folder) -> Result<Option<Grain>> {
+    const SCHEDULER: &str = "low_res_scheduler";
+    let Some(component) = folder.component(SCHEDULER) else { return Ok(None) };
+    let schedule = Settings::read(Some(&component.class), &folder.config(SCHEDULER)?.value)?;
+    let most = folder.index().opt_usize("max_noise_level", 0..=1 << 16)?.unwrap_or(GRAIN_MOST);
+    Ok(Some(Grain { schedule, usual: GRAIN.min(most), most }))
+}
+
+/// The noise level of diffusers' upscaling pipeline, and the highest.
+pub(super) const GRAIN: usize = 20;
+pub(super) const GRAIN_MOST: usize = 350;
 
 /// Text encoders by their components, each with that of its tokenizer.
 pub(super) const TEXTS: &[[&str; 2]] = &[["text_encoder", "tokenizer"], ["text_encoder_2", "tokenizer_2"]];
@@ -177,36 +197,28 @@ pub(super) struct Found {
     pub(super) side: Fact<usize>,
     pub(super) sampler: Fact<Settings>,
     pub(super) silent: bool,
+    pub(super) grain: Option<Grain>,
 }
 
 /// Checks that the parts fit each other and writes the card.
 pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
-    let Found { unet, texts, codec, side, sampler, silent } = found;
+    let Found { unet, texts, codec, side, sampler, silent, grain } = found;
     let width: usize = texts.iter().map(|text| text.config.width).sum();
     let (latent, factor) = match &codec {
         CodecConfig::Kl(config) => (config.latent, config.factor()),
         CodecConfig::Tiny(config) => (config.latent, config.factor()),
     };
+    let beside = beside(&unet, latent, grain.as_ref())?;
     if let Some(level) = unet.levels.iter().find(|level| level.context != width) {
         let message =
             format!("the denoiser listens to {} channels of text; the encoder gives {width}", level.context);
         return Err(Error::new(Code::ModelIncompatible, message));
     }
-    let beside = [(latent, Beside::Nothing), (2 * latent + 1, Beside::Masked), (2 * latent, Beside::Picture)]
-        .into_iter()
-        .find_map(|(input, beside)| (unet.input == input && unet.output == latent).then_some(beside));
-    let Some(beside) = beside else {
-        let message = format!(
-            "the denoiser takes {} and gives {} channels; latents of this codec have {latent}: depth and upscaling \
-             models are not read yet",
-            unet.input, unet.output
-        );
-        return Err(Error::new(Code::ModelUnsupported, message));
-    };
     let sizes = sizes(&unet, texts.last())?;
     let is_xl = sizes != Sizes::None;
     let hears_guidance = unet.guidance.is_some();
     let variant = match (hears_guidance, width) {
+        _ if beside == Beside::Pixels => ("x4 upscaler", "conv_in takes a latent and a picture"),
         _ if sizes == Sizes::Score => ("refiner", "add_embedding hears five numbers"),
         _ if is_xl && beside == Beside::Masked => ("inpaint", "conv_in takes two latents and a mask"),
         _ if is_xl => ("base", "add_embedding hears six numbers"),
@@ -234,6 +246,7 @@ pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         tasks: match beside {
             Beside::Nothing if sizes != Sizes::Score => vec![Task::TextToImage, Task::ImageToImage],
             Beside::Nothing | Beside::Masked | Beside::Picture => vec![Task::ImageToImage],
+            Beside::Pixels => vec![Task::ImageUpscale],
         },
         beside,
         latent_channels: latent,
@@ -250,8 +263,46 @@ pub(super) fn assemble(parts: &Parts, found: Found) -> Result<StableDiffusion> {
         sizes,
         // The defaults of diffusers' pipelines.
         strength: if is_xl { [0.3, 0.9999] } else { [0.8, 1.0] },
+        grain: grain.filter(|_| beside == Beside::Pixels),
+        weighs_words: true,
     };
     Ok(StableDiffusion { card, unet, texts, codec })
+}
+
+/// What the denoiser sees beside the latent, by its channels.
+fn beside(unet: &UnetConfig, latent: usize, grain: Option<&Grain>) -> Result<Beside> {
+    const PIXELS: usize = 3;
+    let kinds = [
+        (latent, Beside::Nothing),
+        (2 * latent + 1, Beside::Masked),
+        (2 * latent, Beside::Picture),
+        (latent + PIXELS, Beside::Pixels),
+    ];
+    let fits = |(input, _): &(usize, Beside)| unet.input == *input && unet.output == latent;
+    let hears_grain = unet.grains.is_some() && grain.is_some();
+    match kinds.into_iter().find(fits) {
+        Some((_, beside))
+            if (beside == Beside::Pixels) == hears_grain && hears_grain == unet.grains.is_some() =>
+        {
+            Ok(beside)
+        }
+        Some((_, Beside::Pixels)) => Err(Error::new(
+            Code::ModelUnsupported,
+            "the denoiser sees a picture's pixels, but hears nothing of the noise on them",
+        )),
+        Some(_) => Err(Error::new(
+            Code::ModelUnsupported,
+            "the denoiser hears a class (num_class_embeds), and nothing says what the classes are",
+        )),
+        None => {
+            let message = format!(
+                "the denoiser takes {} and gives {} channels; latents of this codec have {latent}: depth models are \
+                 not read yet",
+                unet.input, unet.output
+            );
+            Err(Error::new(Code::ModelUnsupported, message))
+        }
+    }
 }
 
 /// Which sizes the denoiser hears, by the width that the whole prompt leaves for them.
@@ -280,6 +331,7 @@ fn agreed(told: &Fact<String>, found: &Fact<String>) -> Result<Fact<String>> {
         "base" | "v-prediction" => Some("base"),
         "latent consistency" => Some("latent consistency"),
         "inpaint" => Some("inpaint"),
+        "x4 upscaler" => Some("x4 upscaler"),
         "refiner" => Some("refiner"),
         _ => None,
     };
@@ -332,5 +384,6 @@ fn pipeline(hears_guidance: bool, is_xl: bool, beside: Beside) -> (usize, f64, &
         Beside::Nothing => (50, 7.5, "StableDiffusionPipeline"),
         Beside::Masked => (50, 7.5, "StableDiffusionInpaintPipeline"),
         Beside::Picture => (100, 7.5, "StableDiffusionInstructPix2PixPipeline"),
+        Beside::Pixels => (75, 9.0, UPSCALER),
     }
 }

@@ -61,10 +61,10 @@ enum CodecConfig {
 }
 
 impl StableDiffusion {
-    /// What the codec's weights are kept in: the decoder of SD XL overflows in f16.
+    /// What the codec's weights are kept in: the decoders of SD XL and of its upscaler overflow in f16.
     fn codec_dtype(&self, at: &Place) -> DType {
-        let overflows =
-            matches!(&self.codec, CodecConfig::Kl(config) if config.upcast) && self.unet.added.is_some();
+        let is_large = self.unet.added.is_some() || self.unet.grains.is_some();
+        let overflows = matches!(&self.codec, CodecConfig::Kl(config) if config.upcast) && is_large;
         if overflows && at.dtype == DType::F16 { DType::F32 } else { at.dtype }
     }
 }
@@ -136,7 +136,14 @@ impl Denoiser for Unet {
         };
         let pooled: Vec<_> = told.iter().filter_map(|row| row.pooled.as_ref()).collect();
         let sizes: Vec<_> = told.iter().map(|row| row.sizes.clone()).collect();
-        let added = if pooled.is_empty() { None } else { self.hear(&Tensor::cat(&pooled, 0)?, &sizes)? };
+        let mut added = if pooled.is_empty() { None } else { self.hear(&Tensor::cat(&pooled, 0)?, &sizes)? };
+        let grains: Vec<usize> = told.iter().filter_map(|row| row.noise_level).collect();
+        if let Some(grain) = if grains.is_empty() { None } else { self.hear_grain(&grains)? } {
+            added = Some(match added {
+                Some(added) => (added + grain)?,
+                None => grain,
+            });
+        }
         let beside: Vec<_> = told.iter().filter_map(|row| row.beside.as_ref()).collect();
         let beside = if beside.is_empty() { None } else { Some(Tensor::cat(&beside, 0)?) };
         Ok(Box::new(Bound { network: self, heard: Heard { text, guidance, added }, beside }))

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::super::contract::{Evidence, Fact};
+use super::super::contract::{Evidence, Fact, Grain};
 use super::super::parts::Parts;
 use super::config::UnetConfig;
-use super::detect::{EPSILON, Found, TEXTS, V, assemble, prediction_type};
+use super::detect::{EPSILON, Found, GRAIN, GRAIN_MOST, TEXTS, UPSCALER_SCALE, V, assemble, prediction_type};
 use super::{CodecConfig, Encoder, StableDiffusion};
 use crate::codec::KlConfig;
 use crate::diffusion::Settings;
@@ -31,6 +31,9 @@ pub(super) fn read(parts: &Parts) -> Result<StableDiffusion> {
             Error::new(Code::ModelIncompatible, "Stable Diffusion 1 and 2 have one text encoder")
         }));
     };
+    if config.grains.is_some() {
+        return read_upscaler(parts, config, codec, texts);
+    }
     let told = parts.what_is_told();
     let is_second = told.variant.as_ref().map_or(text.width == 1024, |told| told.value.starts_with('2'));
     // A note that somebody else left is weaker than the tensor that tells, where there is one.
@@ -54,7 +57,48 @@ pub(super) fn read(parts: &Parts) -> Result<StableDiffusion> {
         if config.input == 2 * config.output { "EulerAncestralDiscreteScheduler" } else { "PNDMScheduler" };
     let sampler = Fact::new(Settings::read(Some(class), &scheduler)?, because.clone());
     let side = Fact::new(sample, because);
-    assemble(parts, Found { unet: config, texts, codec, side, sampler, silent: false })
+    assemble(parts, Found { unet: config, texts, codec, side, sampler, silent: false, grain: None })
+}
+
+/// The upscaler of Stable Diffusion 2, which was published in one form.
+///
+/// # Source
+/// `stabilityai/stable-diffusion-x4-upscaler`: `scheduler`, `low_res_scheduler` and `unet/config.json`.
+fn read_upscaler(
+    parts: &Parts,
+    unet: UnetConfig,
+    codec: CodecConfig,
+    texts: Vec<Encoder>,
+) -> Result<StableDiffusion> {
+    let because = || Evidence::Assumed("the x4 upscaler was published with this schedule".into());
+    let betas = json!({
+        "beta_start": 0.0001, "beta_end": 0.02, "beta_schedule": "scaled_linear", "num_train_timesteps": 1000,
+    });
+    let (mut scheduler, told) = (betas.clone(), &parts.what_is_told().prediction);
+    let (prediction, why) = match told {
+        Some(told) => (prediction_type(&told.value)?, told.because.clone()),
+        None => (V, because()),
+    };
+    scheduler["prediction_type"] = prediction.into();
+    scheduler["clip_sample"] = false.into();
+    scheduler["set_alpha_to_one"] = false.into();
+    scheduler["steps_offset"] = 1.into();
+    let codec = match codec {
+        CodecConfig::Kl(config) => CodecConfig::Kl(KlConfig { scale: UPSCALER_SCALE, ..config }),
+        tiny @ CodecConfig::Tiny(_) => tiny,
+    };
+    let grain =
+        Grain { schedule: Settings::read(Some("DDPMScheduler"), &betas)?, usual: GRAIN, most: GRAIN_MOST };
+    let found = Found {
+        unet,
+        texts,
+        codec,
+        side: Fact::new(128, because()),
+        sampler: Fact::new(Settings::read(Some("DDIMScheduler"), &scheduler)?, why),
+        silent: false,
+        grain: Some(grain),
+    };
+    assemble(parts, found)
 }
 
 /// Stable Diffusion XL from its tensors: two of them may say by being there that it predicts v, and from pure noise.
@@ -88,7 +132,7 @@ fn read_xl(parts: &Parts, unet: UnetConfig, codec: KlConfig, texts: Vec<Encoder>
     // The refiner, which has one encoder, was trained with the words of an empty prompt.
     let silent = texts.len() > 1;
     let codec = CodecConfig::Kl(KlConfig { scale: 0.13025, ..codec });
-    assemble(parts, Found { unet, texts, codec, side, sampler, silent })
+    assemble(parts, Found { unet, texts, codec, side, sampler, silent, grain: None })
 }
 
 /// A bias whose spread tells v-prediction from noise prediction in Stable Diffusion 2.

@@ -19,6 +19,8 @@ pub(super) struct TransformerShape {
     pub(super) depth: usize,
     pub(super) groups: usize,
     pub(super) linear_projection: bool,
+    /// Whether pixels attend to the text in both places.
+    pub(super) crosses: bool,
 }
 
 /// The keys and values of every attention to the text, in the order the network reads them; made once for a walk.
@@ -63,10 +65,13 @@ impl Transformer {
     }
 }
 
-/// Self-attention, attention to the text, gated map; each after a norm and added.
+/// Self-attention (in some levels of upscalers a first attention to the text), attention to the text, gated map; each
+/// after a norm and added.
 struct Layer {
     norm1: LayerNorm,
-    itself: Attention,
+    first: Attention,
+    /// Of which listener the first attention asks; of the pixels themselves without.
+    first_listener: Option<usize>,
     norm2: LayerNorm,
     text: Attention,
     listener: usize,
@@ -79,14 +84,20 @@ impl Layer {
     fn new(shape: TransformerShape, listeners: &mut Vec<KeyValue>, vb: &VarBuilder) -> Result<Self> {
         let TransformerShape { channels: width, heads, context, .. } = shape;
         let inner = 4 * width;
+        let asked = if shape.crosses { context } else { width };
+        let first = Attention::new(AttentionShape { width, context: asked, heads }, false, &vb.pp("attn1"))?;
         let text = Attention::new(AttentionShape { width, context, heads }, false, &vb.pp("attn2"))?;
-        listeners.push(text.key_value().clone());
+        let mut listens = |attention: &Attention| {
+            listeners.push(attention.key_value().clone());
+            listeners.len() - 1
+        };
         Ok(Self {
             norm1: LayerNorm::new(width, LAYER_EPS, &vb.pp("norm1"))?,
-            itself: Attention::new(AttentionShape { width, context: width, heads }, false, &vb.pp("attn1"))?,
+            first_listener: shape.crosses.then(|| listens(&first)),
+            first,
             norm2: LayerNorm::new(width, LAYER_EPS, &vb.pp("norm2"))?,
+            listener: listens(&text),
             text,
-            listener: listeners.len() - 1,
             norm3: LayerNorm::new(width, LAYER_EPS, &vb.pp("norm3"))?,
             widen: Geglu::new(width, inner, &vb.pp("ff.net.0.proj"))?,
             narrow: Linear::new(inner, width, &vb.pp("ff.net.2"))?,
@@ -94,7 +105,11 @@ impl Layer {
     }
 
     fn forward(&self, x: &Tensor, told: &Told) -> Result<Tensor> {
-        let x = self.itself.forward(&self.norm1.forward(x)?, x)?;
+        let h = self.norm1.forward(x)?;
+        let x = match self.first_listener {
+            Some(listener) => self.first.over(&h, &told[listener], x)?,
+            None => self.first.forward(&h, x)?,
+        };
         let x = self.text.over(&self.norm2.forward(&x)?, &told[self.listener], &x)?;
         let inner = self.widen.forward(&self.norm3.forward(&x)?)?;
         self.narrow.forward_add(&inner, &x)

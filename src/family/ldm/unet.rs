@@ -40,6 +40,7 @@ pub struct Unet {
     config: UnetConfig,
     time: TimeEmbedding,
     added: Option<TimeEmbedding>,
+    grains: Option<Tensor>, // [N, D]
     input: Conv2d,
     down: Vec<(Vec<Layer>, Option<Downsample>)>,
     middle: Option<Middle>,
@@ -57,7 +58,7 @@ pub struct Heard {
     pub text: Vec<[Tensor; 2]>,
     /// The guidance `[B, G]`, where the network was distilled to hear it.
     pub guidance: Option<Tensor>,
-    /// From [`Unet::hear`].
+    /// From [`Unet::hear`] and [`Unet::hear_grain`], their sum.
     pub added: Option<Tensor>,
 }
 
@@ -81,6 +82,7 @@ impl Reader<'_> {
             depth,
             groups: self.config.groups,
             linear_projection: self.config.linear_projection,
+            crosses: level.crosses,
         };
         Transformer::new(shape, &mut self.listeners, vb)
     }
@@ -111,7 +113,9 @@ impl Reader<'_> {
         };
         let width = level.channels;
         let first = self.resnet(width, width, &vb.pp("resnets.0"))?;
-        let transformer = self.transformer(level, depth, &vb.pp("attentions.0"))?;
+        // The middle has no such choice.
+        let level = Level { crosses: false, ..level.clone() };
+        let transformer = self.transformer(&level, depth, &vb.pp("attentions.0"))?;
         let second = self.resnet(width, width, &vb.pp("resnets.1"))?;
         Ok(Some(Middle { first, transformer, second }))
     }
@@ -167,6 +171,12 @@ impl Unet {
                 }
                 None => None,
             },
+            grains: match config.grains {
+                Some(count) => Some(
+                    vb.get((count, config.time), "class_embedding.weight")?.to_dtype(activation_dtype(vb))?,
+                ),
+                None => None,
+            },
             input: Conv2d::new(config.input, first, Window::same(3), &vb.pp("conv_in"))?,
             down,
             middle,
@@ -213,6 +223,28 @@ impl Unet {
             return Err(error::Error::internal(message));
         }
         Ok(Some(embed.forward(&both, None)?))
+    }
+
+    /// What the network hears of the noise on the given picture, once for a whole walk.
+    ///
+    /// # Shapes
+    /// `levels` B × 1 → `[B, D]`; `None` where the network hears no such thing.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a level that it was not trained on.
+    ///
+    /// # Source
+    /// `huggingface/diffusers src/diffusers/models/unets/unet_2d_condition.py`, `num_class_embeds`, Apache-2.0.
+    pub fn hear_grain(&self, levels: &[usize]) -> error::Result<Option<Tensor>> {
+        let Some(known) = &self.grains else { return Ok(None) };
+        let count = known.dim(0)?;
+        if let Some(level) = levels.iter().find(|level| **level >= count) {
+            let message = format!("noise_level {level} is not from 0 to {}", count - 1);
+            return Err(error::Error::argument("noise_level", message));
+        }
+        let levels: Vec<u32> = levels.iter().map(|&level| level as u32).collect();
+        let levels = Tensor::new(levels, known.device())?;
+        Ok(Some(known.index_select(&levels, 0)?))
     }
 
     /// One call of the network.

@@ -66,6 +66,8 @@ impl Family for Mock {
             silent_negative: false,
             sizes: Sizes::None,
             strength: [0.8, 1.0],
+            grain: None,
+            weighs_words: false,
         };
         Ok(Some(Box::new(Gradient { card, step: Duration::from_millis(ms as u64) })))
     }
@@ -107,7 +109,7 @@ impl Conditioner for Words {
         let told = |prompt: &Prompt| {
             let drawn = numbers(0, &sha256(prompt.text.as_bytes()), &[WORDS, 3])?;
             let context = Tensor::from_slice(&drawn[..WORDS], (1, 1, WORDS), &Device::Cpu)?;
-            Ok(Conditioning { context, pooled: None, guidance: None, sizes: Vec::new(), beside: None })
+            Ok(Conditioning::of(context))
         };
         prompts.iter().map(told).collect()
     }

@@ -18,6 +18,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("out.2", "conv_out"),
     ("label_emb.0.0", "add_embedding.linear_1"),
     ("label_emb.0.2", "add_embedding.linear_2"),
+    ("label_emb", "class_embedding"),
 ];
 
 /// Modules of a residual block.

@@ -1,0 +1,111 @@
+//! What a model wears from job to job: LoRA files that come and go, and a refiner; the base stays as it was.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use latentia::error::{Code, Result};
+use latentia::event::Watch;
+use latentia::studio::{DeviceClass, Model, Precision, Request, Studio};
+use latentia::weights::{sha256, synthetic};
+use serde_json::Value;
+
+use crate::fixtures;
+
+fn sdxl() -> PathBuf {
+    fixtures::compact().join("sdxl/model").canonicalize().expect("the sdxl fixture")
+}
+
+/// The bytes of one picture of a model that stays open.
+fn drawn(studio: &Studio, model: &mut Model, loras: &[(PathBuf, f64)]) -> Result<Vec<u8>> {
+    let request = Request {
+        prompt: "a cat".into(),
+        steps: Some(2),
+        size: Some([64, 64]),
+        loras: loras.to_vec(),
+        ..Request::default()
+    };
+    let mut bytes = Vec::new();
+    studio.generate(model, &request, &mut Watch::quiet(), |_, picture| {
+        bytes = picture.png(true)?;
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+#[test]
+fn a_lora_comes_and_goes_and_the_base_stays() {
+    let home = tempfile::tempdir().expect("a folder");
+    let studio = Studio::open(home.path());
+    let network = sdxl().join("unet/diffusion_pytorch_model.safetensors");
+    let digest = || sha256(&fs::read(&network).expect("weights"));
+    let untouched = digest();
+    let name = sdxl();
+    let mut model = studio.model(name.to_str(), None, DeviceClass::Cpu, Precision::F32).expect("a model");
+    let plain = drawn(&studio, &mut model, &[]).expect("drawn");
+    let lora = fixtures::compact().join("lora_sdxl/kohya.safetensors");
+    let worn = drawn(&studio, &mut model, &[(lora.clone(), 0.9)]).expect("drawn");
+    let twice = drawn(&studio, &mut model, &[(lora.clone(), 0.9), (lora.clone(), 0.4)]).expect("drawn");
+    assert!(plain != worn && worn != twice && plain != twice);
+    assert_eq!(drawn(&studio, &mut model, &[]).expect("drawn"), plain, "taken off");
+    // A file none of whose keys is a module here is refused, and what the model wears stays.
+    let foreign = home.path().join("foreign.safetensors");
+    let names = ["lora_down", "lora_up"].map(|part| format!("lora_unet_nowhere.{part}.weight"));
+    let shapes = [vec![2, 8], vec![8, 2]];
+    synthetic::save(&foreign, 1, names.into_iter().zip(shapes)).expect("saved");
+    let error =
+        drawn(&studio, &mut model, &[(lora.clone(), 0.9), (foreign.clone(), 1.0)]).expect_err("refused");
+    assert_eq!(error.code, Code::LoraIncompatible);
+    assert!(model.worn().is_empty());
+    assert_eq!(drawn(&studio, &mut model, &[]).expect("drawn"), plain, "after a refusal");
+    assert_eq!(drawn(&studio, &mut model, &[(lora, 0.9)]).expect("drawn"), worn, "put on again");
+    assert_eq!(digest(), untouched);
+}
+
+fn generate(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
+    command.current_dir(folder).env("LATENTIA_HOME", folder).stdin(Stdio::null());
+    command.args(["generate", "--json", "-q"]).args(arguments).output().expect("runs")
+}
+
+fn answer(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    serde_json::from_str(text.lines().last().unwrap_or("")).unwrap_or_else(|_| panic!("no object: {text}"))
+}
+
+#[test]
+fn a_refiner_ends_what_the_base_begins_and_is_wanted_again() {
+    let Some(refiner) = fixtures::fixture("sdxl_refiner") else { return };
+    let refiner = refiner.join("model").canonicalize().expect("a model");
+    let (base, refiner) = (sdxl(), refiner.to_str().expect("UTF-8").to_owned());
+    let base = base.to_str().expect("UTF-8");
+    let here = tempfile::tempdir().expect("a folder");
+    let with = |more: &[&str]| {
+        let arguments = [&["a cat", "-m", base, "--steps", "4", "--size", "64x64"], more].concat();
+        generate(here.path(), &arguments)
+    };
+    let refined = with(&["--refiner", &refiner, "--refiner-from", "0.5", "-o", "a.png"]);
+    assert!(refined.status.success(), "{}", String::from_utf8_lossy(&refined.stderr));
+    let recipe = &answer(&refined)["images"][0]["recipe"];
+    assert_eq!(recipe["span"], serde_json::json!([0.0, 0.5]));
+    assert_eq!(recipe["refiner"]["span"], serde_json::json!([0.5, 1.0]));
+    assert!(with(&["-o", "b.png"]).status.success());
+    let read = |name: &str| fs::read(here.path().join(name)).expect("written");
+    assert_ne!(read("a.png"), read("b.png"));
+    let again = |more: &[&str]| {
+        generate(here.path(), &[&["--from", "a.png", "-m", base, "-o", "c.png"], more].concat())
+    };
+    let repeated = again(&["--refiner", &refiner]);
+    assert!(repeated.status.success(), "{}", String::from_utf8_lossy(&repeated.stderr));
+    assert_eq!(read("a.png"), read("c.png"));
+    for (output, code, param) in [
+        (again(&[]), "invalid_argument", "refiner"),
+        (with(&["--refiner", &refiner, "--refiner-from", "1.5"]), "invalid_argument", "refiner_from"),
+        (with(&["--refiner", "nowhere"]), "model_not_found", ""),
+    ] {
+        let error = &answer(&output)["error"];
+        assert_eq!(error["code"], code, "{error}");
+        assert!(param.is_empty() || error["param"] == param, "{error}");
+    }
+    assert_eq!(with(&["--refiner-from", "0.5"]).status.code(), Some(2), "a share of no refiner");
+}
