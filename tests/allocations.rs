@@ -142,7 +142,6 @@ fn a_forecast_says_what_a_picture_takes_within_a_seventh() {
         studio.generate(&mut model, &request, &mut Watch::quiet(), |_, _| Ok(())).expect("draws");
         let took = MOST.load(Ordering::Relaxed) - before;
         let ratio = took as f64 / told as f64;
-        println!("{side}: {told} told, {took} taken, {ratio:.3}");
         assert!((0.85..=1.15).contains(&ratio), "{side}: {told} bytes were told and {took} taken");
     }
 }

@@ -159,7 +159,7 @@ fn tile_that_fits(plan: &Plan, model: &Model, free: Option<u64>) -> Result<Optio
             return Ok(Some(tile));
         }
     }
-    Ok(smaller().last())
+    Ok(smaller().next_back())
 }
 
 /// The largest picture of the same form that fits.

@@ -44,8 +44,7 @@ pub(super) fn unet(config: &UnetConfig, rows: usize, latent: [usize; 2]) -> u64 
         let [h, w] = latent.map(|side| side.div_ceil(1 << level.min(60)) as u64);
         rows as u64 * h * w
     };
-    let mut tally = Tally::default();
-    tally.held = heard(config) * rows as u64;
+    let mut tally = Tally { held: heard(config) * rows as u64, most: 0 };
     let first = config.levels.first().map_or(0, |level| level.channels);
     let mut width = first;
     let mut skips = vec![first as u64 * pixels(0)];
