@@ -275,3 +275,45 @@ fn an_interrupt_stops_within_a_step_and_keeps_finished_pictures() {
         assert!(png::texts(&bytes).is_ok_and(|texts| texts.len() == 2), "{name:?} is not whole");
     }
 }
+
+#[test]
+fn what_does_not_fit_in_memory_is_refused_before_any_work_and_told_by_plan() {
+    let here = folder();
+    let run = |arguments: &[&str]| latentia(here.path()).args(arguments).output().expect("runs");
+    let plan: Value =
+        serde_json::from_str(&ok(&run(&["plan", "generate", "a cat", "--json"]))).expect("JSON");
+    let memory = &plan["memory"];
+    let phases: Vec<_> = memory["phases"].as_array().expect("phases").iter().map(|it| &it["stage"]).collect();
+    assert_eq!(phases, ["encode", "denoise", "decode"]);
+    assert!(memory["phases"][1]["weights"].as_u64().expect("bytes") > 10 << 20, "{memory}");
+    let limit = ["--size", "2048x2048", "--memory-limit", "0.4"];
+    let planned = run(&[&["plan", "generate", "a cat"], &limit[..]].concat());
+    assert_eq!(planned.status.code(), Some(6));
+    assert!(String::from_utf8_lossy(&planned.stdout).contains("tiles"), "the plan is printed all the same");
+    let drawn = run(&[&["generate", "a cat", "-o", "cat.png"], &limit[..]].concat());
+    assert_eq!(drawn.status.code(), Some(6));
+    assert!(String::from_utf8_lossy(&drawn.stderr).contains("would fit"));
+    assert!(!here.path().join("cat.png").exists());
+}
+
+#[test]
+fn tiles_are_in_the_recipe_and_draw_nearly_the_same() {
+    let here = folder();
+    let draw = |name: &str, tiling: &str| {
+        let size = ["--size", "768x576", "--steps", "1"];
+        let to = ["generate", "a cat", "-o", name, "--vae-tiling", tiling];
+        let output = latentia(here.path()).args(to).args(size).output().expect("runs");
+        ok(&output);
+        image::open(here.path().join(name)).expect("a picture").to_rgb8().into_raw()
+    };
+    let (whole, tiled) = (draw("whole.png", "off"), draw("tiled.png", "on"));
+    let squares = whole.iter().zip(&tiled).map(|(a, b)| f64::from(a.abs_diff(*b)).powi(2)).sum::<f64>();
+    let mean = squares / whole.len() as f64;
+    assert!(mean > 0.0 && mean < 80.0, "a mean square of {mean}");
+    ok(&latentia(here.path())
+        .args(["generate", "--from", "tiled.png", "-o", "again.png"])
+        .output()
+        .expect("runs"));
+    let read = |name: &str| fs::read(here.path().join(name)).expect("written");
+    assert_eq!(read("tiled.png"), read("again.png"));
+}

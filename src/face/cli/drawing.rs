@@ -39,8 +39,12 @@ pub(super) struct Drawing {
     /// What the second text encoder reads, where there is one; the prompt without.
     #[arg(long, value_name = "PROMPT")]
     second_prompt: Option<String>,
-    /// How prompts are written: a1111 knows (x), (x:1.2), [x], BREAK and <lora:NAME:0.8>. [default: plain]
-    #[arg(long, value_name = "SYNTAX", value_enum)]
+    #[arg(
+        long,
+        value_name = "SYNTAX",
+        value_enum,
+        help = "How prompts are written: a1111 knows (x), (x:1.2), [x], BREAK and <lora:NAME:0.8> [default: plain]"
+    )]
     prompt_syntax: Option<SyntaxArg>,
     /// What becomes of a prompt that is longer than the text encoder. [default: truncate]
     #[arg(long, value_name = "HOW", value_enum)]
