@@ -33,7 +33,10 @@ impl Chunks {
                 chunks.cut = Some(chunks.cut.map_or_else(|| rest.clone(), |cut| format!("{cut} … {rest}")));
                 words.truncate(tokenizer.room());
             }
-            for chunk in words.chunks(tokenizer.room().max(1)) {
+            let mut words = words.as_slice();
+            while !words.is_empty() {
+                let (chunk, rest) = words.split_at(full(tokenizer, words));
+                words = rest;
                 let ids: Vec<u32> = chunk.iter().map(|(id, ..)| *id).collect();
                 let weights: Vec<f32> = chunk.iter().map(|(_, weight, _)| *weight).collect();
                 chunks.push(tokenizer, &ids, &weights);
@@ -57,6 +60,17 @@ impl Chunks {
         self.tokens.push(tokenizer.frame(ids));
         self.weights.push(all);
     }
+}
+
+/// How many ids a chunk takes: all, or as many as there is room for, without a part of a word that was taught.
+fn full(tokenizer: &Tokenizer, words: &[(u32, f32, (usize, usize))]) -> usize {
+    let room = tokenizer.room().max(1);
+    let Some((id, _, place)) = words.get(room) else { return words.len() };
+    if !tokenizer.is_taught(*id) {
+        return room;
+    }
+    let parts = words[..room].iter().rev().take_while(|(_, _, other)| other == place).count();
+    if parts < room { room - parts } else { room }
 }
 
 /// The words from a place on.
