@@ -47,6 +47,13 @@ pub enum Event {
         /// The noise level reached.
         sigma: f64,
     },
+    /// A part of a picture that was too large for one piece ended.
+    Tile {
+        /// Tiles done, from 1.
+        tile: usize,
+        /// Tiles in all.
+        of: usize,
+    },
     /// A picture of the unfinished latent, as PNG.
     Preview {
         /// Steps done.

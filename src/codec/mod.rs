@@ -4,9 +4,11 @@
 
 mod edge;
 pub mod kl;
+mod tile;
 pub mod tiny;
 
 pub use kl::{AutoencoderKl, KlConfig};
+pub use tile::Tiled;
 pub use tiny::{AutoencoderTiny, TinyConfig};
 
 use candle_core::Tensor;

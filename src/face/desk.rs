@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::cli::{DeviceArg, DtypeArg, home};
+use super::cli::{DeviceArg, DtypeArg, home, store};
 use crate::artifact::policy::{Access, Policy};
-use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::tool::{Desk, PictureFormat, Rules, Switches};
 
@@ -73,7 +72,7 @@ impl DeskArgs {
     /// What the store, the workspace and the model say.
     pub(super) fn open(&self) -> Result<Arc<Desk>> {
         let home = home();
-        let store = Store::open(&self.store.clone().unwrap_or_else(|| home.join("artifacts")))?;
+        let store = store(self.store.as_deref())?;
         let workspace = match &self.workspace {
             Some(folder) => folder.clone(),
             None => std::env::current_dir()

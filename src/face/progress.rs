@@ -50,6 +50,12 @@ impl Progress {
                 self.bar.set_message(format!("denoising  {:.2} s/step", took.as_secs_f64()));
                 self.bar.set_position(*step as u64);
             }
+            Event::Tile { tile, of } => {
+                self.bar.disable_steady_tick();
+                self.bar.set_length(*of as u64);
+                self.style("{msg} [{bar:30}] tile {pos}/{len}");
+                self.bar.set_position(*tile as u64);
+            }
             Event::Ended { stage, took } => {
                 match self.took.iter_mut().find(|(known, _)| known == stage) {
                     Some((_, sum)) => *sum += *took,

@@ -208,6 +208,33 @@ pub struct Place {
     pub dtype: DType,
 }
 
+/// What one phase takes in memory at its peak, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Need {
+    /// Weights, as they are kept.
+    pub weights: u64,
+    /// What is computed on the way.
+    pub activations: u64,
+}
+
+impl Need {
+    /// Both.
+    pub fn total(self) -> u64 {
+        self.weights.saturating_add(self.activations)
+    }
+}
+
+/// What the three phases of a picture take, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Reading the prompt.
+    pub encode: Need,
+    /// The walk.
+    pub denoise: Need,
+    /// From latent to pixels; from pixels to a latent takes no more.
+    pub decode: Need,
+}
+
 /// One prompt as a conditioner reads it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prompt {
@@ -283,6 +310,13 @@ pub trait Family: Sync {
 pub trait Variant: Send + Sync {
     /// All facts.
     fn card(&self) -> &Card;
+
+    /// What each phase takes in memory on the processor for a batch of `rows` latents of this height and width, told from
+    /// headers and sizes. Weights that have no file count nothing.
+    ///
+    /// # Errors
+    /// `model_not_downloaded` if a part is not there.
+    fn needs(&self, parts: &Parts, at: &Place, rows: usize, latent: [usize; 2]) -> Result<Needs>;
 
     /// Opens what reads the prompt.
     ///

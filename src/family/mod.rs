@@ -7,8 +7,8 @@ pub mod mock;
 mod parts;
 
 pub use contract::{
-    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Grain, Place, Prompt, Sizes,
-    Task, Variant,
+    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Grain, Need, Needs, Place,
+    Prompt, Sizes, Task, Variant,
 };
 pub use parts::{Parts, Told};
 

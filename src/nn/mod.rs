@@ -74,9 +74,5 @@ enum Form {
 
 /// What products of this builder's matrices are computed in on the CPU: in the type of the weights.
 fn precision(vb: &VarBuilder) -> Precision {
-    match vb.dtype() {
-        DType::BF16 => Precision::Bf16,
-        DType::F16 => Precision::F16,
-        _ => Precision::Exact,
-    }
+    Precision::of(vb.dtype())
 }

@@ -61,12 +61,13 @@ impl Resnet {
     /// # Shapes
     /// `x` `[B, H, W, I]`, `time` `[B, D]` after its SiLU → `[B, H, W, O]`.
     pub fn forward(&self, x: &Tensor, time: Option<&Tensor>) -> Result<Tensor> {
-        let h = self.norm1.forward_silu(x)?;
-        let h = match (&self.time, time) {
+        // Each value takes the place of the last, which leaves memory.
+        let mut h = self.norm1.forward_silu(x)?;
+        h = match (&self.time, time) {
             (Some(project), Some(time)) => self.conv1.forward_told(&h, &project.forward(time)?)?,
             _ => self.conv1.forward(&h)?,
         };
-        let h = self.norm2.forward_silu(&h)?;
+        h = self.norm2.forward_silu(&h)?;
         match &self.shortcut {
             Some(shortcut) => self.conv2.forward_add(&h, &shortcut.forward(x)?),
             None => self.conv2.forward_add(&h, x),

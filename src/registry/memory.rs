@@ -18,7 +18,7 @@ pub fn kept_on_cpu(network_parameters: u64) -> DType {
 /// what a picture needs, besides the activations, which depend on its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// The type that weights are kept in on the processor where nobody says.
+    /// The type that weights are kept in on the processor where nobody says and no file has blocks of small integers.
     pub dtype: &'static str,
     /// All encoders of words and pictures.
     pub text_encoder: u64,
@@ -35,7 +35,11 @@ pub fn memory(finding: &Finding) -> Option<Memory> {
     let of = |role: Role| finding.parts.iter().filter(move |part| part.role == role);
     let largest = of(Role::Denoiser).map(|part| part.parameters).max()?;
     let dtype = kept_on_cpu(largest);
-    let bytes = |part: &Part| part.parameters.saturating_mul(dtype.size_in_bytes() as u64);
+    let bytes = |part: &Part| {
+        let [numbers, bytes] = part.in_blocks;
+        let plain = part.parameters.saturating_sub(numbers);
+        plain.saturating_mul(dtype.size_in_bytes() as u64).saturating_add(bytes)
+    };
     let text_encoder = of(Role::TextEncoder).map(bytes).fold(0, u64::saturating_add);
     let denoiser = of(Role::Denoiser).map(bytes).max().unwrap_or(0);
     let decoder = of(Role::Vae).map(bytes).fold(0, u64::saturating_add);

@@ -4,16 +4,19 @@ mod canvas;
 mod edit;
 mod embedded;
 mod keep;
+mod memory;
 mod model;
 mod plan;
 mod render;
 mod request;
+mod resident;
 mod sizes;
 mod slot;
 mod start;
 
 pub use canvas::Canvas;
 pub use edit::EditPlan;
+pub use memory::{Forecast, Phase, Tiling, spoken_bytes};
 pub use model::{DeviceClass, Model, Precision, Source, Worn};
 pub use plan::{Asking, Engine, ModelId, Plan};
 pub use render::{Visitor, encode, render};
@@ -170,7 +173,7 @@ impl Studio {
     /// Draws what is asked for, handing over each picture as it is finished.
     ///
     /// # Errors
-    /// `invalid_argument` before any work; `cancelled`, after which what was handed over stays; what `finished` says.
+    /// `invalid_argument` and `insufficient_memory` before any work; `cancelled`, after which what was handed over stays; what `finished` says.
     pub fn generate(
         &self,
         model: &mut Model,
@@ -178,6 +181,32 @@ impl Studio {
         watch: &mut Watch<'_>,
         finished: impl FnMut(usize, &Picture) -> Result<()>,
     ) -> Result<()> {
+        let (mut plan, forecast) = self.plan(model, request, watch)?;
+        forecast.must_fit(&plan, model)?;
+        let count = request.count.unwrap_or(1);
+        let given = request.latents.as_deref().map(|file| given_latents(file, &plan, model)).transpose()?;
+        plan.latents_sha256 = given.as_ref().map(|(_, digest)| digest.clone());
+        let edit = request.edit.as_ref();
+        let mask = edit.and_then(|edit| edit.mask.as_ref());
+        let canvas = edit.map(|edit| lay(&edit.image, mask, &plan)).transpose()?;
+        if let Some(side) = plan.tile {
+            watch.note(format!("the picture is decoded in tiles of {side} latent pixels"));
+        }
+        let stays = count > 1 && forecast.can_stay();
+        let begin = Begin { count, stays, latents: given.map(|(latents, _)| latents), canvas };
+        draw(model, &plan, begin, watch, finished)
+    }
+
+    /// The recipe of a request and what it takes in memory; nothing is loaded.
+    ///
+    /// # Errors
+    /// `invalid_argument`; `lora_incompatible`.
+    pub fn plan(
+        &self,
+        model: &mut Model,
+        request: &Request,
+        watch: &mut Watch<'_>,
+    ) -> Result<(Plan, Forecast)> {
         let count = request.count.unwrap_or(1);
         if !(1..=request::COUNT).contains(&count) {
             let message = format!("count {count} is not from 1 to {}", request::COUNT);
@@ -201,13 +230,8 @@ impl Studio {
             (None, Some(_)) => return Err(Error::argument("refiner_from", "there is no refiner")),
             (None, None) => {}
         }
-        let given = request.latents.as_deref().map(|file| given_latents(file, &plan, model)).transpose()?;
-        plan.latents_sha256 = given.as_ref().map(|(_, digest)| digest.clone());
-        let edit = request.edit.as_ref();
-        let mask = edit.and_then(|edit| edit.mask.as_ref());
-        let canvas = edit.map(|edit| lay(&edit.image, mask, &plan)).transpose()?;
-        let begin = Begin { count, latents: given.map(|(latents, _)| latents), canvas };
-        draw(model, &plan, begin, watch, finished)
+        let forecast = memory::settle(&mut plan, model, request.tiling, request.memory_limit)?;
+        Ok((plan, forecast))
     }
 
     /// Draws a recipe again.
@@ -283,7 +307,7 @@ impl Studio {
             watch
                 .note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
         }
-        let begin = Begin { count: 1, latents: given.map(|(latents, _)| latents), canvas };
+        let begin = Begin { count: 1, stays: false, latents: given.map(|(latents, _)| latents), canvas };
         draw(model, &plan, begin, watch, finished)
     }
 }
@@ -331,6 +355,8 @@ fn open_loras(asked: &[(PathBuf, f64)]) -> Result<Vec<(Lora, f64)>> {
 /// How many pictures, and what they begin from.
 struct Begin {
     count: usize,
+    /// Whether the parts stay for the next picture, all of them at once.
+    stays: bool,
     latents: Option<Tensor>,
     canvas: Option<Canvas>,
 }
@@ -339,21 +365,36 @@ fn lay(image: &Given, mask: Option<&Given>, plan: &Plan) -> Result<Canvas> {
     Canvas::lay(&image.photo, mask.map(|mask| &mask.photo), plan)
 }
 
-/// One picture after the other, seeds counting up; the prompt and a given picture are read once.
+/// Draws, and lets all parts go however that ends.
 fn draw(
+    model: &mut Model,
+    plan: &Plan,
+    begin: Begin,
+    watch: &mut Watch<'_>,
+    finished: impl FnMut(usize, &Picture) -> Result<()>,
+) -> Result<()> {
+    let drawn = draw_all(model, plan, begin, watch, finished);
+    if model.residency() == Residency::Phase {
+        model.close();
+    }
+    drawn
+}
+
+/// One picture after the other, seeds counting up; the prompt and a given picture are read once.
+fn draw_all(
     model: &mut Model,
     plan: &Plan,
     begin: Begin,
     watch: &mut Watch<'_>,
     mut finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
-    let Begin { count, latents, canvas } = begin;
+    let Begin { count, stays, latents, canvas } = begin;
     model.begin_digests();
     let told = encode(plan, model, watch)?;
     let seen = canvas.as_ref().map(|canvas| Seen::look(canvas, plan, model, watch)).transpose()?;
     for index in 0..count {
         let mut plan = Plan { seed: plan.seed.wrapping_add(index as u64), ..plan.clone() };
-        let residency = if index + 1 < count { Residency::Stay } else { Residency::Phase };
+        let residency = if stays && index + 1 < count { Residency::Stay } else { model.residency() };
         let noise = Noise::seeded(plan.seed, 1);
         let start = Start::with(&plan, model.card(), seen.as_ref(), noise, latents.clone())?;
         let drawn = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;

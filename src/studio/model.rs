@@ -13,7 +13,7 @@ use super::plan::Engine;
 use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
-use crate::family::{Card, Conditioner, Denoiser, Parts, Place, Variant, recognise};
+use crate::family::{Card, Conditioner, Denoiser, Needs, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
 use crate::weights::{Block, Lora};
 
@@ -29,10 +29,14 @@ pub struct Model {
     pub refiner: Option<Box<Model>>,
     variant: Arc<dyn Variant>,
     parts: Arc<Parts>,
+    /// The same with the changes that it wears.
+    changed: Arc<Parts>,
     place: Place,
     engine: Engine,
     digests: Digests,
     worn: Vec<Worn>,
+    /// Whether its parts stay when a job is done.
+    pub(super) keeps: bool,
 }
 
 /// A file of changes that a model wears.
@@ -47,6 +51,16 @@ pub struct Worn {
     pub scale: f64,
 }
 
+/// The parts of a model once more, computed in f32.
+pub struct Exact {
+    /// As [`Model::text`].
+    pub text: Slot<dyn Conditioner>,
+    /// As [`Model::network`].
+    pub network: Slot<dyn Denoiser>,
+    /// As [`Model::codec`].
+    pub codec: Slot<dyn Codec>,
+}
+
 /// The two parts that files of changes may change.
 fn heard(
     parts: &Arc<Parts>,
@@ -57,6 +71,12 @@ fn heard(
     let (text, network) = (part(), part());
     let conditioner = Slot::new(move || text.1.conditioner(&text.0, &text.2));
     (conditioner, Slot::new(move || network.1.denoiser(&network.0, &network.2)))
+}
+
+/// The part that they may not.
+fn seen(parts: &Arc<Parts>, variant: &Arc<dyn Variant>, at: &Place) -> Slot<dyn Codec> {
+    let codec = (Arc::clone(parts), Arc::clone(variant), at.clone());
+    Slot::new(move || codec.1.codec(&codec.0, &codec.2))
 }
 
 /// The weights' digests, computed while the network works.
@@ -200,19 +220,20 @@ impl Model {
     }
 
     fn assemble(parts: Arc<Parts>, variant: Arc<dyn Variant>, at: &Place, engine: Engine) -> Self {
-        let codec = (Arc::clone(&parts), Arc::clone(&variant), at.clone());
         let (text, network) = heard(&parts, &variant, at);
         Self {
             text,
             network,
-            codec: Slot::new(move || codec.1.codec(&codec.0, &codec.2)),
+            codec: seen(&parts, &variant, at),
             refiner: None,
+            changed: Arc::clone(&parts),
             digests: Digests::Unasked,
             variant,
             parts,
             place: at.clone(),
             engine,
             worn: Vec::new(),
+            keeps: false,
         }
     }
 
@@ -245,7 +266,8 @@ impl Model {
                 ),
             });
         }
-        (self.text, self.network) = heard(&Arc::new(parts), &self.variant, &self.place);
+        self.changed = Arc::new(parts);
+        (self.text, self.network) = heard(&self.changed, &self.variant, &self.place);
         self.worn = worn;
         Ok(())
     }
@@ -270,6 +292,41 @@ impl Model {
         }
         self.refiner = Some(Box::new(refiner));
         Ok(self)
+    }
+
+    /// Lets all parts go, the refiner's too.
+    pub fn close(&mut self) {
+        self.text.close();
+        self.network.close();
+        self.codec.close();
+        if let Some(refiner) = &mut self.refiner {
+            refiner.close();
+        }
+    }
+
+    /// The parts once more in f32, for numbers that another precision could not hold; `None` where they are f32 already.
+    /// What is open of this model is let go, so that both are never in memory at once.
+    pub fn exact(&mut self) -> Option<Exact> {
+        if self.place.dtype == DType::F32 {
+            return None;
+        }
+        self.close();
+        let at = Place { dtype: DType::F32, ..self.place.clone() };
+        let (text, network) = heard(&self.changed, &self.variant, &at);
+        Some(Exact { text, network, codec: seen(&self.parts, &self.variant, &at) })
+    }
+
+    /// What each phase takes in memory for a batch of `rows` latents of this height and width.
+    ///
+    /// # Errors
+    /// `model_not_downloaded` if a part is not there.
+    pub fn needs(&self, rows: usize, latent: [usize; 2]) -> Result<Needs> {
+        self.variant.needs(&self.parts, &self.place, rows, latent)
+    }
+
+    /// Whether it runs on the processor.
+    pub fn is_on_cpu(&self) -> bool {
+        self.place.device.is_cpu()
     }
 
     /// All facts about it.

@@ -72,6 +72,9 @@ pub struct Plan {
     /// What another model did with the latent then; absent where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refiner: Option<Box<Plan>>,
+    /// The side of the codec's tiles in latent pixels; absent where it saw the picture in one piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile: Option<usize>,
     /// The picture it began from; absent where it is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<EditPlan>,
@@ -211,6 +214,7 @@ impl Plan {
             loras: Vec::new(),
             span: None,
             refiner: None,
+            tile: None,
             silent_negative: card.silent_negative && request.negative.is_none(),
             second_prompt: request.second_prompt.clone(),
             prompt_syntax: request.prompt_syntax,

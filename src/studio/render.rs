@@ -4,15 +4,16 @@ use std::time::Instant;
 
 use candle_core::{DType, Tensor};
 
-use super::model::Model;
+use super::model::{Exact, Model};
 use super::plan::{Asking, Plan};
-use super::slot::Residency;
+use super::slot::{Residency, Slot};
 use super::start::Start;
 use crate::artifact::Frames;
-use crate::diffusion::{Classifier, Guide, Guided, Instructed, Visit, sample_visited};
+use crate::codec::{Codec, Tiled};
+use crate::diffusion::{Classifier, Guide, Guided, Instructed, Noise, Visit, sample_visited};
 use crate::error::{Code, Error, Result};
 use crate::event::{Event, Stage, Watch};
-use crate::family::{Card, Conditioning};
+use crate::family::{Card, Conditioner, Conditioning, Denoiser};
 
 /// Sees every step of the walk.
 pub type Visitor<'a> = &'a mut dyn FnMut(&Visit<'_>) -> Result<Option<Tensor>>;
@@ -37,21 +38,52 @@ pub fn render(
         let mut start = start.after(latent);
         latent = denoise(plan, refiner, (&told, &mut start), residency, visitor, watch)?;
     }
-    let pixels = stage(Stage::Decode, "decoding", watch, |watch| {
-        model.codec.lease(residency)?.decode(&latent, watch)
-    })?;
-    Frames::from_pixels(&pixels.squeeze(2)?)
+    Frames::from_pixels(&decode(plan, model, &latent, residency, watch)?.squeeze(2)?)
+}
+
+/// From a normalised latent to pixels, `[1, 3, 1, H, W]`, in the plan's tiles.
+fn decode(
+    plan: &Plan,
+    model: &mut Model,
+    latent: &Tensor,
+    residency: Residency,
+    watch: &mut Watch<'_>,
+) -> Result<Tensor> {
+    let factor = model.card().factor;
+    let decode = |codec: &mut Slot<dyn Codec>, residency: Residency, watch: &mut Watch<'_>| {
+        stage(Stage::Decode, "decoding", watch, |watch| {
+            let codec = codec.lease(residency)?;
+            plan.tiled(&*codec, factor, |codec| codec.decode(latent, watch))
+        })
+    };
+    let pixels = decode(&mut model.codec, residency, watch)?;
+    sound("decoding", (model, watch), pixels, finite, |exact, watch| {
+        decode(&mut exact.codec, Residency::Phase, watch)
+    })
 }
 
 /// The prompts as the network hears them, with the guidance where it hears that too.
 ///
 /// # Errors
-/// `cancelled`, `tokenizer_invalid`, and what opening the encoder says.
+/// `cancelled`, `tokenizer_invalid`, `non_finite_output`, and what opening the encoder says.
 pub fn encode(plan: &Plan, model: &mut Model, watch: &mut Watch<'_>) -> Result<Vec<Conditioning>> {
     let prompts = plan.prompts(model.card());
     let hears_guidance = model.card().hears_guidance;
-    let mut told = stage(Stage::Encode, "reading the prompt", watch, |watch| {
-        model.text.lease(Residency::Phase)?.condition(&prompts, watch)
+    let residency = model.residency();
+    let read = |text: &mut Slot<dyn Conditioner>, residency: Residency, watch: &mut Watch<'_>| {
+        stage(Stage::Encode, "reading the prompt", watch, |watch| {
+            text.lease(residency)?.condition(&prompts, watch)
+        })
+    };
+    let told = read(&mut model.text, residency, watch)?;
+    let heard = |told: &Vec<Conditioning>| {
+        told.iter()
+            .flat_map(|row| [Some(&row.context), row.pooled.as_ref()])
+            .flatten()
+            .try_fold(true, |all, told| Ok(all && finite(told)?))
+    };
+    let mut told = sound("reading the prompt", (model, watch), told, heard, |exact, watch| {
+        read(&mut exact.text, Residency::Phase, watch)
     })?;
     if hears_guidance {
         told.iter_mut().for_each(|row| row.guidance = Some(plan.guidance));
@@ -77,35 +109,77 @@ fn denoise(
     watch: &mut Watch<'_>,
 ) -> Result<Tensor> {
     let walk = plan.walk(model.card())?;
-    let guide = plan.guide(model.card());
-    let network = stage(Stage::Load, "opening the network", watch, |_| model.network.lease(residency))?;
-    let walked = stage(Stage::Denoise, "denoising", watch, |watch| {
-        let mut told = told.to_vec();
-        told.iter_mut().zip(&start.beside).for_each(|(row, beside)| row.beside = Some(beside.clone()));
-        let mut guided = Guided::new(network.bind(&told)?, guide);
-        let x = start.latent(plan, &walk)?;
-        let mut noise = start.noise.clone();
-        let start = &*start;
-        let mut kept = |visit: &Visit<'_>| {
-            let kept = start.kept(visit.x, &walk, visit.step)?;
-            let shown = Visit { x: kept.as_ref().unwrap_or(visit.x), ..*visit };
-            Ok(visitor(&shown)?.or(kept))
-        };
-        let latent = sample_visited(&mut guided, x, &walk, &mut noise, &mut kept, watch)?;
-        Ok((latent, noise))
+    let card = model.card().clone();
+    let mut told = told.to_vec();
+    told.iter_mut().zip(&start.beside).for_each(|(row, beside)| row.beside = Some(beside.clone()));
+    let begun = &*start;
+    let mut walked = |network: &mut Slot<dyn Denoiser>, residency: Residency, watch: &mut Watch<'_>| {
+        let network = stage(Stage::Load, "opening the network", watch, |_| network.lease(residency))?;
+        stage(Stage::Denoise, "denoising", watch, |watch| {
+            let mut guided = Guided::new(network.bind(&told)?, plan.guide(&card));
+            let x = begun.latent(plan, &walk)?;
+            let mut noise = begun.noise.clone();
+            let mut kept = |visit: &Visit<'_>| {
+                let kept = begun.kept(visit.x, &walk, visit.step)?;
+                let shown = Visit { x: kept.as_ref().unwrap_or(visit.x), ..*visit };
+                Ok(visitor(&shown)?.or(kept))
+            };
+            let latent = sample_visited(&mut guided, x, &walk, &mut noise, &mut kept, watch)?;
+            Ok((latent, noise))
+        })
+    };
+    let made = walked(&mut model.network, residency, watch)?;
+    let is_finite = |(latent, _): &(Tensor, Noise)| finite(latent);
+    let (latent, noise) = sound("denoising", (model, watch), made, is_finite, |exact, watch| {
+        walked(&mut exact.network, Residency::Phase, watch)
     })?;
-    let (latent, noise) = walked;
     start.noise = noise;
-    if !finite(&latent)? {
-        let message = "denoising gave numbers that are not finite";
-        return Err(Error::new(Code::NonFiniteOutput, message).hint(
-            "check the weights with another copy, or take --dtype f32; another sampler may also help",
-        ));
-    }
     Ok(latent)
 }
 
+/// What a phase made, or made again in f32 where it is not finite.
+///
+/// # Errors
+/// `non_finite_output` naming the phase; what `again` says.
+pub(super) fn sound<T>(
+    phase: &str,
+    (model, watch): (&mut Model, &mut Watch<'_>),
+    made: T,
+    is_finite: impl Fn(&T) -> Result<bool>,
+    again: impl FnOnce(&mut Exact, &mut Watch<'_>) -> Result<T>,
+) -> Result<T> {
+    if is_finite(&made)? {
+        return Ok(made);
+    }
+    drop(made);
+    let message = format!("{phase} gave numbers that are not finite");
+    let Some(mut exact) = model.exact() else {
+        return Err(Error::new(Code::NonFiniteOutput, message)
+            .hint("check the weights with another copy; another sampler or less guidance may also help"));
+    };
+    watch.note(format!("{message}; it is done again in f32"));
+    let made = again(&mut exact, watch)?;
+    if is_finite(&made)? {
+        return Ok(made);
+    }
+    Err(Error::new(Code::NonFiniteOutput, format!("{message}, in f32 too"))
+        .hint("check the weights with another copy; another sampler or less guidance may also help"))
+}
+
 impl Plan {
+    /// Does something with a codec in the tiles of this plan.
+    pub(super) fn tiled<T>(
+        &self,
+        codec: &dyn Codec,
+        factor: usize,
+        work: impl FnOnce(&dyn Codec) -> Result<T>,
+    ) -> Result<T> {
+        match self.tile {
+            Some(side) => work(&Tiled::new(codec, side, factor)),
+            None => work(codec),
+        }
+    }
+
     /// How the answers to what the network is asked become one.
     fn guide(&self, card: &Card) -> Box<dyn Guide> {
         let picture = self.edit.as_ref().and_then(|edit| edit.image_guidance).unwrap_or(1.0);
@@ -118,9 +192,8 @@ impl Plan {
 }
 
 /// Whether every number is one.
-fn finite(x: &Tensor) -> Result<bool> {
-    // A sum of squares is finite only if every term is.
-    Ok(x.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?.is_finite())
+pub(super) fn finite(x: &Tensor) -> Result<bool> {
+    Ok(x.flatten_all()?.to_dtype(DType::F32)?.to_vec1::<f32>()?.iter().all(|number| number.is_finite()))
 }
 
 /// Runs one stage between its two events.

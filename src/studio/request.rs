@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::memory::Tiling;
 use crate::artifact::policy::Policy;
 use crate::artifact::{FILE_BYTES, Photo};
 use crate::error::Result;
@@ -62,6 +63,10 @@ pub struct Request {
     pub latents: Option<PathBuf>,
     /// The picture to begin from; a new one without.
     pub edit: Option<Edit>,
+    /// When the codec works in tiles.
+    pub tiling: Tiling,
+    /// Bytes of memory that the job may take at most; what is free without.
+    pub memory_limit: Option<u64>,
 }
 
 /// What SD XL is told of the pictures it was trained on; the size that is drawn where nothing is said.

@@ -32,6 +32,11 @@ impl<T: ?Sized> Slot<T> {
         self.part.is_some()
     }
 
+    /// Lets the part go.
+    pub fn close(&mut self) {
+        self.part = None;
+    }
+
     /// The part, opened if it is not; when the lease ends it stays or leaves.
     ///
     /// # Errors

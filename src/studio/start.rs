@@ -5,9 +5,9 @@ use candle_core::{DType, Device, Tensor};
 use super::canvas::Canvas;
 use super::model::Model;
 use super::plan::{Asking, Plan};
-use super::render::stage;
-use super::slot::Residency;
-use crate::codec::Posterior;
+use super::render::{finite, sound, stage};
+use super::slot::{Residency, Slot};
+use crate::codec::{Codec, Posterior};
 use crate::diffusion::{Noise, Walk};
 use crate::error::{Error, Result};
 use crate::event::{Stage, Watch};
@@ -48,25 +48,40 @@ impl Seen {
             Ok(Tensor::from_vec(cells, shape, &Device::Cpu)?)
         });
         let open = open.transpose()?;
-        stage(Stage::Encode, "reading the picture", watch, |watch| {
-            let codec = model.codec.lease(Residency::Phase)?;
-            let pixels = canvas.picture().pixels()?; // [1, 3, 1, H, W]
-            // A network that sees the rest of the picture itself needs no latent of it to begin from noise.
-            let from_noise = beside == Beside::Masked && plan.begins_from_noise();
-            let picture = (!from_noise).then(|| codec.encode(&pixels, watch)).transpose()?;
-            let masked = match (beside, canvas.mask()) {
-                (Beside::Masked, Some(mask)) => {
-                    let shut = mask.open().iter().map(|&open| if open { 0.0 } else { 1.0 }).collect();
-                    let shut: Vec<f32> = shut;
-                    let shut = Tensor::from_vec(shut, (1, 1, 1, plan.height, plan.width), &Device::Cpu)?;
-                    Some(codec.encode(&pixels.broadcast_mul(&shut)?, watch)?)
-                }
-                _ => None,
-            };
-            let draws = [&picture, &masked].into_iter().flatten().find_map(|seen| seen.deviation.as_ref());
-            let drawn = draws.map(|deviation| deviation.dims().to_vec());
-            Ok(Self { picture, masked, pixels: None, open, drawn })
-        })
+        let pixels = canvas.picture().pixels()?; // [1, 3, 1, H, W]
+        // A network that sees the rest of the picture itself needs no latent of it to begin from noise.
+        let from_noise = beside == Beside::Masked && plan.begins_from_noise();
+        let masked = match (beside, canvas.mask()) {
+            (Beside::Masked, Some(mask)) => {
+                let shut: Vec<f32> = mask.open().iter().map(|&open| if open { 0.0 } else { 1.0 }).collect();
+                let shut = Tensor::from_vec(shut, (1, 1, 1, plan.height, plan.width), &Device::Cpu)?;
+                Some(pixels.broadcast_mul(&shut)?)
+            }
+            _ => None,
+        };
+        let wanted = [(!from_noise).then_some(pixels), masked];
+        let residency = model.residency();
+        let look = |codec: &mut Slot<dyn Codec>, residency: Residency, watch: &mut Watch<'_>| {
+            stage(Stage::Encode, "reading the picture", watch, |watch| {
+                let codec = codec.lease(residency)?;
+                let mut encode = |pixels: &Option<Tensor>| {
+                    let encode = |pixels| plan.tiled(&*codec, factor, |codec| codec.encode(pixels, watch));
+                    pixels.as_ref().map(encode).transpose()
+                };
+                Ok([encode(&wanted[0])?, encode(&wanted[1])?])
+            })
+        };
+        let seen = look(&mut model.codec, residency, watch)?;
+        let is_finite = |seen: &[Option<Posterior>; 2]| {
+            seen.iter().flatten().try_fold(true, |all, seen| Ok(all && finite(&seen.mean)?))
+        };
+        let [picture, masked] =
+            sound("reading the picture", (model, watch), seen, is_finite, |exact, watch| {
+                look(&mut exact.codec, Residency::Phase, watch)
+            })?;
+        let draws = [&picture, &masked].into_iter().flatten().find_map(|seen| seen.deviation.as_ref());
+        let drawn = draws.map(|deviation| deviation.dims().to_vec());
+        Ok(Self { picture, masked, pixels: None, open, drawn })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::gate::Switches;
 use super::jobs::Jobs;
+use super::resident::Residents;
 use crate::artifact::policy::Policy;
 use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
@@ -38,8 +39,7 @@ pub struct Desk {
     rules: Rules,
     jobs: Jobs,
     catalogue: Mutex<Option<(Vec<String>, Arc<Catalogue>)>>,
-    warm: Mutex<Option<(String, Model)>>,
-    open: Mutex<Option<String>>,
+    residents: Residents,
 }
 
 impl Desk {
@@ -57,8 +57,7 @@ impl Desk {
             rules,
             jobs,
             catalogue: Mutex::new(None),
-            warm: Mutex::new(None),
-            open: Mutex::new(None),
+            residents: Residents::default(),
         };
         if desk.rules.model.is_some() {
             desk.listed(None)?;
@@ -235,26 +234,22 @@ impl Desk {
         work: impl FnOnce(&Studio, &mut Model) -> Result<T>,
     ) -> Result<T> {
         let name = self.listed(model)?.id;
-        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = warm.take().filter(|(kept, _)| *kept == name);
-        let mut model = if let Some((_, model)) = kept {
-            model
-        } else {
+        let open = || {
             let path = self.rules.model.as_ref().map(PathBuf::from).filter(|path| path.exists());
             let path = path.filter(|path| short(&path.to_string_lossy()) == name);
             let asked = path.map_or_else(|| name.clone(), |path| path.to_string_lossy().into_owned());
-            self.studio.model(Some(&asked), None, self.rules.device, self.rules.precision)?
+            self.studio.model(Some(&asked), None, self.rules.device, self.rules.precision)
         };
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.clone());
-        let done = work(&self.studio, &mut model);
-        *warm = Some((name, model));
-        done
+        self.residents.with(&name, open, |model| work(&self.studio, model))
     }
 
     /// The model that is open, if one is.
     pub fn open_model(&self) -> Option<String> {
-        // The model itself cannot be asked while it works.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.residents.last()
+    }
+
+    pub(super) fn resident(&self) -> &Residents {
+        &self.residents
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Form {
     Anthropic,
     /// AbstractCore's tool definitions.
     AbstractCore,
+    /// OpenHuman's specs of tools.
+    OpenHuman,
 }
 
 impl Form {
@@ -29,6 +31,7 @@ impl Form {
         ("openai-chat", Self::OpenAiChat),
         ("anthropic", Self::Anthropic),
         ("abstractcore", Self::AbstractCore),
+        ("openhuman", Self::OpenHuman),
     ];
 
     /// A form by its name.
@@ -77,6 +80,14 @@ pub fn export(entry: &Entry, desk: &Desk, form: Form) -> Result<Value> {
             "description": format!("{} {}", about.description, about.when_to_use),
             "input_schema": strict(&schema),
         }),
+        Form::OpenHuman => json!({
+            "name": about.name,
+            "description": format!("{} {}", about.description, about.when_to_use),
+            "parameters": schema,
+            "permission": permission(about.gives),
+            "model_visible_image_output": about.name == "view_image",
+            "writes_files": about.gives == Gives::Files,
+        }),
         Form::AbstractCore => {
             let mut required: Vec<&str> =
                 schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -92,6 +103,15 @@ pub fn export(entry: &Entry, desk: &Desk, form: Form) -> Result<Value> {
             })
         }
     })
+}
+
+/// What a tool must be allowed to do, in OpenHuman's words.
+fn permission(gives: Gives) -> &'static str {
+    match gives {
+        Gives::Facts => "read_only",
+        Gives::Ref | Gives::Refs | Gives::Files => "write",
+        Gives::Order => "execute",
+    }
 }
 
 /// What MCP may take for granted of a tool; clients must not trust it.

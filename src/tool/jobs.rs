@@ -255,6 +255,19 @@ impl Jobs {
         self.record(id)
     }
 
+    /// Forgets a job that is over; what it made stays.
+    ///
+    /// # Errors
+    /// `job_not_found`, `store_io`.
+    pub fn forget(&self, id: &str) -> Result<()> {
+        if self.record(id)?.status.is_over() {
+            lock(&self.known).remove(id);
+            fs::remove_file(self.folder.join(format!("{id}.json")))
+                .map_err(|error| Error::new(Code::StoreIo, "a job cannot be forgotten").because(error))?;
+        }
+        Ok(())
+    }
+
     /// Asks every job to stop.
     pub fn cancel_all(&self) {
         for job in lock(&self.known).values() {

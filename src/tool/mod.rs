@@ -22,6 +22,7 @@ mod marker;
 mod picture;
 mod place;
 mod record;
+mod resident;
 mod schema;
 mod upscale;
 mod video;
@@ -35,6 +36,7 @@ pub use jobs::{Job, Jobs, Listener};
 pub use marker::Marked;
 pub use picture::preview;
 pub use record::{Phase, Progress, Record, State};
+pub use resident::Wanted;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -203,7 +205,12 @@ impl Entry {
 /// The tools that may be called here.
 pub fn exposed(desk: &Desk) -> impl Iterator<Item = &'static Entry> {
     let gates = desk.rules().images;
-    TOOLS.iter().filter(move |entry| !gates.hides(entry.about.name))
+    // What would only be refused is not offered to a model.
+    let idle = gates.generates() && desk.require(None, None, Task::TextToImage).is_err();
+    TOOLS.iter().filter(move |entry| {
+        let name = entry.about.name;
+        !gates.hides(name) && (!idle || name != "image_generation")
+    })
 }
 
 /// A tool by its name, or by the name of its task: `text_to_image`, `t2i`.

@@ -178,9 +178,23 @@ impl Record {
         }
     }
 
+    /// How far it is, under AbstractVision's names too.
+    pub fn progress_json(&self) -> Value {
+        let mut value = json!(self.progress);
+        value["total_steps"] = self.progress.steps.into();
+        let share = if self.progress.steps == 0 {
+            0.0
+        } else {
+            self.progress.step as f64 / self.progress.steps as f64
+        };
+        value["progress"] = share.into();
+        value
+    }
+
     /// What others see of it.
     pub fn to_json(&self) -> Value {
         let mut value = json!(self);
+        value["progress"] = self.progress_json();
         if let Some(keys) = value.as_object_mut() {
             keys.remove("owner");
         }

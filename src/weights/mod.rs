@@ -18,6 +18,7 @@ mod folder;
 mod gguf;
 mod inventory;
 pub mod limits;
+mod measure;
 mod packing;
 mod patch;
 mod quantise;

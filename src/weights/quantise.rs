@@ -69,7 +69,7 @@ impl Weights {
     /// The type of the blocks in which a tensor comes, if it does.
     pub(super) fn block_of(&self, info: &TensorInfo) -> Option<Block> {
         match (info.scalar, &info.packing) {
-            (Scalar::Block(block), None) if block.is_readable() && is_matrix(info, block) => Some(block),
+            (Scalar::Block(_), _) => info.kept_block(),
             (Scalar::F32 | Scalar::F16 | Scalar::Bf16, None) if numbers(info) >= SMALL => {
                 let wanted = self.made?;
                 let fits = |block: &Block| is_matrix(info, *block);
@@ -121,6 +121,16 @@ fn made(tensor: &Tensor, block: Block, to: &mut Vec<u8>) -> Result<()> {
         .collect::<Result<_>>()?;
     parts.iter().for_each(|part| to.extend_from_slice(part));
     Ok(())
+}
+
+impl TensorInfo {
+    /// The type of the blocks in which the file has this tensor and networks keep it.
+    pub fn kept_block(&self) -> Option<Block> {
+        match (self.scalar, &self.packing) {
+            (Scalar::Block(block), None) if block.is_readable() && is_matrix(self, block) => Some(block),
+            _ => None,
+        }
+    }
 }
 
 fn numbers(info: &TensorInfo) -> usize {

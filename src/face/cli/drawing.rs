@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 use super::super::progress::Progress;
 use super::destination::{Destination, stem};
 use super::sizes::SizesArgs;
-use super::{home, lost_output, store};
+use super::{answer, home, lost_output, spoken_bytes, store};
 use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Watch};
 use crate::kernel;
-use crate::studio::{DeviceClass, Edit, Model, Picture, Plan, Precision, Request, Sources, Studio};
+use crate::studio::{
+    DeviceClass, Edit, Model, Phase, Picture, Plan, Precision, Request, Sources, Studio, Tiling,
+};
 use crate::text::{Long, Syntax};
 use crate::weights::{Block, sha256};
 
@@ -89,7 +91,7 @@ pub(super) struct Drawing {
     /// Repeats a picture from the recipe in its PNG.
     #[arg(long, value_name = "PICTURE", conflicts_with_all = ["prompt", "negative", "size", "steps", "guidance",
         "guidance_rescale", "sampler", "eta", "clip_skip", "seed", "count", "second_prompt", "refiner_from",
-        "prompt_syntax", "long_prompt"])]
+        "prompt_syntax", "long_prompt", "vae_tiling"])]
     pub(super) from: Option<PathBuf>,
     /// Where to write: a .png file, a folder, or - for standard output.
     #[arg(short, long, value_name = "PATH")]
@@ -112,6 +114,12 @@ pub(super) struct Drawing {
     /// Keeps encoders and denoiser in blocks of small integers: half to a quarter of the memory.
     #[arg(long, value_name = "TYPE", value_parser = read_block, conflicts_with = "dtype")]
     quantize: Option<Block>,
+    /// Whether the autoencoder works in overlapping tiles; auto: where the picture does not fit in memory in one piece.
+    #[arg(long, value_enum, default_value = "auto")]
+    vae_tiling: TilingArg,
+    /// Memory to take at most, in gigabytes; what is free without.
+    #[arg(long, value_name = "GB", value_parser = read_gigabytes)]
+    memory_limit: Option<f64>,
     /// Threads to compute with; as many as there are cores without.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -170,6 +178,19 @@ impl DtypeArg {
             Self::Bf16 => Precision::Bf16,
         }
     }
+}
+
+/// When the autoencoder works in tiles, as it is typed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TilingArg {
+    Auto,
+    On,
+    Off,
+}
+
+fn read_gigabytes(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number < 1e6);
+    number.ok_or_else(|| format!("{text:?} is not a number of gigabytes"))
 }
 
 fn read_block(text: &str) -> std::result::Result<Block, String> {
@@ -248,6 +269,41 @@ pub(super) fn run(arguments: &Drawing, prompt: Option<&str>, edit: Option<Edit>)
     outcome
 }
 
+/// Says what a drawing would take in memory, and draws nothing.
+pub(super) fn plan(arguments: &Drawing, prompt: Option<&str>, edit: Option<Edit>) -> Result<()> {
+    let mut progress = Progress::new(true);
+    let mut watch = Watch::new(Cancel::default(), |event| progress.show(event));
+    let studio = Studio::open(&home());
+    let mut model = arguments.open(
+        &studio,
+        arguments.model.as_deref(),
+        arguments.device.class(),
+        arguments.precision(),
+    )?;
+    let prompt = prompt.unwrap_or_default().to_owned();
+    let request = Request { prompt, edit, ..arguments.request() };
+    let (plan, forecast) = studio.plan(&mut model, &request, &mut watch)?;
+    let mut lines = vec![format!(
+        "{}, {}x{}, {} steps, {} on {}",
+        plan.model.name, plan.width, plan.height, plan.steps, plan.dtype, plan.device
+    )];
+    for Phase { stage, model, need } in &forecast.phases {
+        let phase = json!(stage);
+        let name = phase.as_str().unwrap_or_default();
+        let [weights, activations] = [need.weights, need.activations].map(spoken_bytes);
+        let whose = if *model == plan.model.name { String::new() } else { format!("  {model}") };
+        let total = spoken_bytes(need.total());
+        lines.push(format!("{name:>8}  {total:>9}: weights {weights}, activations {activations}{whose}"));
+    }
+    if let Some(side) = forecast.tile {
+        lines.push(format!("the picture is decoded in tiles of {side} latent pixels"));
+    }
+    let free = forecast.free_bytes.map_or("an unknown amount".into(), spoken_bytes);
+    lines.push(format!("at most {} at once; {free} free", spoken_bytes(forecast.peak_bytes)));
+    answer(arguments.json, &json!({ "recipe": plan, "memory": forecast }), &lines)?;
+    forecast.must_fit(&plan, &model)
+}
+
 /// Brings one picture where it shall go, and describes it.
 fn finish(
     (index, picture): (usize, &Picture),
@@ -298,10 +354,7 @@ fn draw(
     prepare_processor(arguments.threads)?;
     let studio = Studio::open(&home());
     let device = arguments.device.class();
-    let precision = match arguments.dtype {
-        DtypeArg::Auto => arguments.quantize.map_or(Precision::Auto, Precision::Quantised),
-        asked => asked.precision(),
-    };
+    let precision = arguments.precision();
     let model = arguments.model.as_deref();
     if let Some(picture) = &arguments.from {
         let plan = Plan::from_picture(picture)?;
@@ -341,6 +394,14 @@ fn prepare_processor(threads: Option<u16>) -> Result<()> {
 }
 
 impl Drawing {
+    /// How weights are to be kept.
+    fn precision(&self) -> Precision {
+        match self.dtype {
+            DtypeArg::Auto => self.quantize.map_or(Precision::Auto, Precision::Quantised),
+            asked => asked.precision(),
+        }
+    }
+
     /// The model with its refiner, if one is named.
     fn open(
         &self,
@@ -384,6 +445,12 @@ impl Drawing {
             loras: self.loras.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),
             edit: None,
+            tiling: match self.vae_tiling {
+                TilingArg::Auto => Tiling::Auto,
+                TilingArg::On => Tiling::On,
+                TilingArg::Off => Tiling::Off,
+            },
+            memory_limit: self.memory_limit.map(|gigabytes| (gigabytes * 1e9) as u64),
         }
     }
 }

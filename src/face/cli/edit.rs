@@ -13,7 +13,7 @@ use crate::studio::{self, Given, Margins};
 pub(super) struct Edit {
     /// What the picture should become.
     #[arg(required_unless_present = "from")]
-    prompt: Option<String>,
+    pub(super) prompt: Option<String>,
     /// The picture to begin from: PNG, JPEG, WebP or GIF.
     #[arg(short, long, value_name = "FILE")]
     image: PathBuf,
@@ -42,18 +42,24 @@ pub(super) struct Edit {
     pub(super) drawing: Drawing,
 }
 
+impl Edit {
+    /// What the edit begins from, in the studio's words.
+    pub(super) fn edit(&self) -> Result<studio::Edit> {
+        Ok(studio::Edit {
+            mask: self.mask.as_deref().map(|path| given("mask", path)).transpose()?,
+            strength: self.strength,
+            image_guidance: self.image_guidance,
+            mask_grow: self.mask_grow,
+            mask_blur: self.mask_blur,
+            mask_crop: self.mask_crop,
+            extend: self.extend.unwrap_or_default(),
+            ..studio::Edit::of(given("image", &self.image)?)
+        })
+    }
+}
+
 pub(super) fn run(arguments: &Edit) -> Result<()> {
-    let edit = studio::Edit {
-        mask: arguments.mask.as_deref().map(|path| given("mask", path)).transpose()?,
-        strength: arguments.strength,
-        image_guidance: arguments.image_guidance,
-        mask_grow: arguments.mask_grow,
-        mask_blur: arguments.mask_blur,
-        mask_crop: arguments.mask_crop,
-        extend: arguments.extend.unwrap_or_default(),
-        ..studio::Edit::of(given("image", &arguments.image)?)
-    };
-    drawing::run(&arguments.drawing, arguments.prompt.as_deref(), Some(edit))
+    drawing::run(&arguments.drawing, arguments.prompt.as_deref(), Some(arguments.edit()?))
 }
 
 /// A file that an argument names.

@@ -10,7 +10,7 @@ use crate::error::Result;
 pub(super) struct Generate {
     /// What to draw.
     #[arg(required_unless_present = "from")]
-    prompt: Option<String>,
+    pub(super) prompt: Option<String>,
     #[command(flatten)]
     pub(super) drawing: Drawing,
 }

@@ -9,6 +9,7 @@ mod generate;
 mod import;
 mod mcp;
 mod models;
+mod plan;
 mod pull;
 mod rm;
 mod serve;
@@ -31,6 +32,7 @@ use serde_json::Value;
 use crate::artifact::store::Store;
 use crate::error::{Code, Error, Result};
 use crate::registry::Registry;
+use crate::studio::spoken_bytes;
 
 /// Makes pictures on this machine; only `pull` opens a connection.
 #[derive(Debug, Parser)]
@@ -46,6 +48,8 @@ enum Command {
     Generate(Box<generate::Generate>),
     /// Draws a picture anew: all of it, where a mask allows, or its margins.
     Edit(Box<edit::Edit>),
+    /// Says what drawing would take in memory, phase by phase, and loads nothing.
+    Plan(plan::Plan),
     /// Draws a larger picture of a picture.
     Upscale(Box<upscale::Upscale>),
     /// Says what a model is and can do, and how we know.
@@ -77,6 +81,7 @@ impl Command {
         match self {
             Self::Generate(arguments) => arguments.drawing.json,
             Self::Edit(arguments) => arguments.drawing.json,
+            Self::Plan(arguments) => arguments.json(),
             Self::Upscale(arguments) => arguments.drawing.json,
             Self::Show(arguments) => arguments.json,
             Self::Models(arguments) => arguments.json,
@@ -95,6 +100,7 @@ impl Command {
         match self {
             Self::Generate(arguments) => generate::run(arguments),
             Self::Edit(arguments) => edit::run(arguments),
+            Self::Plan(arguments) => plan::run(arguments),
             Self::Upscale(arguments) => upscale::run(arguments),
             Self::Show(arguments) => show::run(arguments),
             Self::Models(arguments) => models::run(arguments),
@@ -151,7 +157,7 @@ fn registry() -> Registry {
 }
 
 /// The store of artifacts: this folder, or `artifacts` in our home; no larger than `LATENTIA_STORE_BYTES` says.
-fn store(folder: Option<&Path>) -> Result<Store> {
+pub(super) fn store(folder: Option<&Path>) -> Result<Store> {
     let own = home().join("artifacts");
     let store = Store::open(folder.unwrap_or(&own))?;
     let Some(quota) = std::env::var_os("LATENTIA_STORE_BYTES") else { return Ok(store) };
@@ -174,21 +180,6 @@ fn answer(json: bool, value: &Value, lines: &[String]) -> Result<()> {
 
 fn lost_output(error: std::io::Error) -> Error {
     Error::new(Code::StoreIo, "standard output was closed").because(error)
-}
-
-/// Bytes as people say them.
-fn spoken_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
-    if bytes < 1000 {
-        return format!("{bytes} B");
-    }
-    let mut amount = bytes as f64 / 1000.0;
-    let mut unit = 0;
-    while amount >= 1000.0 && unit + 1 < UNITS.len() {
-        amount /= 1000.0;
-        unit += 1;
-    }
-    format!("{amount:.1} {}", UNITS[unit])
 }
 
 #[cfg(test)]

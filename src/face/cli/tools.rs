@@ -30,7 +30,7 @@ enum Command {
         /// Prints one JSON array.
         #[arg(long)]
         json: bool,
-        /// Writes them down as others call tools: mcp, openai, openai-chat, anthropic, abstractcore.
+        /// Writes them down as others call tools: mcp, openai, openai-chat, anthropic, abstractcore, openhuman.
         #[arg(long, value_name = "FORM", requires = "json", value_parser = read_form)]
         format: Option<Form>,
     },
@@ -38,7 +38,7 @@ enum Command {
     Schema {
         /// The tool.
         name: String,
-        /// As others call tools: mcp, openai, openai-chat, anthropic, abstractcore.
+        /// As others call tools: mcp, openai, openai-chat, anthropic, abstractcore, openhuman.
         #[arg(long, value_name = "FORM", default_value = "mcp", value_parser = read_form)]
         format: Form,
     },

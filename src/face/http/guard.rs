@@ -17,6 +17,9 @@ use crate::face::mcp::{HttpService, message};
 use crate::tool::REQUEST_BYTES;
 use crate::weights::sha256;
 
+/// Where pictures may be sent as files of a form.
+const FORMS: &[&str] = &["/v1/images/edits", "/v1/images/variations", "/v1/vision/jobs/images/edits"];
+
 /// The rules.
 pub(super) struct Guard {
     hosts: Vec<String>,
@@ -68,7 +71,8 @@ impl Guard {
         }
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if request.method() == Method::POST && kind != "application/json" {
+        let is_form = kind == "multipart/form-data" && FORMS.contains(&request.uri().path());
+        if request.method() == Method::POST && kind != "application/json" && !is_form {
             return Err(Error::new(Code::UnsupportedMediaType, "the body must be application/json")
                 .hint("send the header Content-Type: application/json"));
         }

@@ -1,10 +1,14 @@
 //! The tools over HTTP: native routes, OpenAI's for pictures, and MCP at `/mcp`.
 
 mod artifacts;
+mod form;
 mod guard;
 mod images;
+mod models;
+mod openai;
 mod reply;
 mod tools;
+mod vision;
 
 use std::io::{Write, stderr};
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use hyper::server::conn::http1;
@@ -22,7 +27,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::mcp::HttpService;
 use crate::error::{Code, Error, Result};
-use crate::tool::Desk;
+use crate::tool::{Desk, REQUEST_BYTES};
 
 /// Connections at a time; more wait to be let in.
 const CONNECTIONS: usize = 256;
@@ -149,9 +154,18 @@ fn router(desk: Arc<Desk>, options: &Options, address: SocketAddr) -> Router {
         .route("/v1/artifacts/{id}", get(artifacts::meta))
         .route("/v1/artifacts/{id}/content", get(artifacts::content))
         .route("/v1/capabilities", get(tools::capabilities))
-        .route("/v1/models", get(images::models))
-        .route("/v1/models/{*id}", get(images::model))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::one))
         .route("/v1/images/generations", post(images::generate))
+        .route("/v1/images/edits", post(images::edit).layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+        .route("/v1/images/variations", post(images::vary).layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+        .route("/v1/vision/models", get(vision::models))
+        .route("/v1/vision/model", get(vision::model))
+        .route("/v1/vision/model/load", post(vision::load))
+        .route("/v1/vision/model/unload", post(vision::unload))
+        .route("/v1/vision/jobs/images/generations", post(vision::generate))
+        .route("/v1/vision/jobs/images/edits", post(vision::edit).layer(DefaultBodyLimit::max(REQUEST_BYTES)))
+        .route("/v1/vision/jobs/{id}", get(vision::job))
         .route("/health", get(reply::health))
         .route("/healthz", get(reply::health))
         .route("/readyz", get(reply::health))

@@ -17,8 +17,8 @@ use super::App;
 use super::guard::body;
 use super::reply::{Answer, blocking, json_of};
 use crate::error::{Code, Error, Result};
-use crate::event::{Cancel, Watch};
-use crate::tool::{self, Entry, Form, Job, State as JobState};
+use crate::event::{Cancel, Event, Watch};
+use crate::tool::{self, Desk, Entry, Form, Job, Progress, State as JobState};
 
 /// How long a caller is kept; most libraries give up at 600 seconds.
 const DEADLINE: Duration = Duration::from_secs(540);
@@ -82,9 +82,25 @@ impl Drop for Leaving {
 
 /// A job that is stopped when its caller goes.
 pub(super) struct Held {
+    desk: Arc<Desk>,
     job: Arc<Job>,
-    ended: tokio::sync::mpsc::UnboundedReceiver<()>,
+    /// What is seen of its pictures on the way; ends with the job.
+    pub(super) unfinished: tokio::sync::mpsc::UnboundedReceiver<Unfinished>,
     stays: bool,
+}
+
+impl Held {
+    /// The job's name.
+    pub(super) fn id(&self) -> &str {
+        &self.job.id
+    }
+}
+
+/// A picture on its way.
+pub(super) struct Unfinished {
+    pub(super) step: usize,
+    pub(super) steps: usize,
+    pub(super) png: Arc<[u8]>,
 }
 
 impl Drop for Held {
@@ -104,16 +120,21 @@ pub(super) async fn start(
     stays: bool,
 ) -> Result<Held> {
     let desk = Arc::clone(&app.desk);
-    // Nothing is sent: the sender goes when the job ends, and that is heard.
-    let (sender, ended) = tokio::sync::mpsc::unbounded_channel();
-    let listener: tool::Listener = Box::new(move |_, _| {
-        let _ = &sender;
+    // The sender goes when the job ends, and that is heard.
+    let (sender, unfinished) = tokio::sync::mpsc::unbounded_channel();
+    let listener: tool::Listener = Box::new(move |event, progress| {
+        if let Event::Preview { png, .. } = event {
+            let Progress { step, steps, .. } = *progress;
+            let _ = sender.send(Unfinished { step, steps, png: Arc::clone(png) });
+        }
     });
     // A job that others may ask for again must not end with one of them.
     let stays = stays || key.is_some();
-    let job =
-        blocking(move || desk.jobs().start(&desk, entry, arguments, key.as_deref(), Some(listener))).await?;
-    Ok(Held { job, ended, stays })
+    let job = blocking({
+        let desk = Arc::clone(&desk);
+        move || desk.jobs().start(&desk, entry, arguments, key.as_deref(), Some(listener))
+    });
+    Ok(Held { job: job.await?, desk, unfinished, stays })
 }
 
 /// Waits for the end of a job.
@@ -123,14 +144,15 @@ pub(super) async fn start(
 pub(super) async fn finish(mut held: Held) -> Result<Arc<Result<tool::Answer>>> {
     let job = Arc::clone(&held.job);
     let end = async {
-        while held.ended.recv().await.is_some() {}
+        while held.unfinished.recv().await.is_some() {}
         loop {
             if let Some(outcome) = job.outcome() {
                 return Ok(outcome);
             }
             let (record, waiting) = (job.record(), Arc::clone(&job));
             if record.status.is_over() {
-                return Ok(Arc::new(past(record)));
+                let desk = Arc::clone(&held.desk);
+                return blocking(move || Ok(Arc::new(past(&desk, record)))).await;
             }
             blocking(move || Ok(waiting.wait(Duration::from_millis(500)))).await?;
         }
@@ -142,9 +164,13 @@ pub(super) async fn finish(mut held: Held) -> Result<Arc<Result<tool::Answer>>> 
 }
 
 /// What a job of an earlier time answered, by its record.
-fn past(record: tool::Record) -> Result<tool::Answer> {
+fn past(desk: &Desk, record: tool::Record) -> Result<tool::Answer> {
     match (record.result, record.error) {
-        (Some(value), _) => Ok(tool::Answer { value, ..tool::Answer::default() }),
+        (Some(value), _) => {
+            let artifacts = record.artifacts.iter().map(|reference| desk.store().resolve(reference));
+            let artifacts = artifacts.collect::<Result<_>>()?;
+            Ok(tool::Answer { value, artifacts, ..tool::Answer::default() })
+        }
         (None, Some(error)) => {
             let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
             let code = Code::ALL.iter().copied().find(|code| code.as_str() == text("code"));

@@ -67,6 +67,9 @@ pub struct Part {
     pub parameters: u64,
     /// Bytes on disk.
     pub bytes: u64,
+    /// Numbers that stay in their blocks of small integers in memory, and the bytes of these blocks.
+    #[serde(skip)]
+    pub in_blocks: [u64; 2],
     /// The type that most of the bytes have.
     pub dtype: String,
 }

@@ -293,12 +293,16 @@ fn telling(view: &View<'_>) -> Vec<String> {
 /// One part with its sums.
 fn part(view: &View<'_>, rule: Option<&Rule>, role: Role) -> Part {
     let mut bytes_by: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let (mut tensors, mut parameters, mut bytes) = (0, 0_u64, 0_u64);
+    let (mut tensors, mut parameters, mut bytes, mut in_blocks) = (0, 0_u64, 0_u64, [0_u64; 2]);
     for (_, tensor) in view.tensors() {
         tensors += 1;
         let numbers = tensor.shape.iter().fold(1_u64, |product, &size| product.saturating_mul(size as u64));
         parameters = parameters.saturating_add(numbers);
         bytes += tensor.range.len() as u64;
+        if tensor.kept_block().is_some() {
+            in_blocks[0] = in_blocks[0].saturating_add(numbers);
+            in_blocks[1] += tensor.range.len() as u64;
+        }
         *bytes_by.entry(tensor.scalar.name()).or_default() += tensor.range.len() as u64;
     }
     let most = bytes_by.into_iter().max_by_key(|(_, bytes)| *bytes);
@@ -311,6 +315,7 @@ fn part(view: &View<'_>, rule: Option<&Rule>, role: Role) -> Part {
         tensors,
         parameters,
         bytes,
+        in_blocks,
         dtype: most.map_or(String::new(), |(name, _)| name.into()),
     }
 }

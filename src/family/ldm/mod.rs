@@ -3,6 +3,7 @@
 mod conditioner;
 pub mod config;
 mod detect;
+mod peak;
 mod shapes;
 mod transformer;
 pub mod unet;
@@ -15,7 +16,7 @@ use std::borrow::Cow;
 
 use candle_core::{DType, Tensor};
 
-use super::contract::{Card, Conditioner, Conditioning, Denoiser, Family, Place, Variant};
+use super::contract::{Card, Conditioner, Conditioning, Denoiser, Family, Need, Needs, Place, Variant};
 use super::parts::Parts;
 use crate::codec::{AutoencoderKl, AutoencoderTiny, Codec, KlConfig, TinyConfig};
 use crate::diffusion::{Level, Predict};
@@ -59,9 +60,41 @@ enum CodecConfig {
     Tiny(TinyConfig),
 }
 
+impl StableDiffusion {
+    /// What the codec's weights are kept in: the decoders of SD XL and of its upscaler overflow in f16.
+    fn codec_dtype(&self, at: &Place) -> DType {
+        let is_large = self.unet.added.is_some() || self.unet.grains.is_some();
+        let overflows = matches!(&self.codec, CodecConfig::Kl(config) if config.upcast) && is_large;
+        if overflows && at.dtype == DType::F16 { DType::F32 } else { at.dtype }
+    }
+}
+
 impl Variant for StableDiffusion {
     fn card(&self) -> &Card {
         &self.card
+    }
+
+    fn needs(&self, parts: &Parts, at: &Place, rows: usize, latent: [usize; 2]) -> Result<Needs> {
+        let kept = |component: &str, dtype: DType| -> Result<u64> {
+            Ok(parts.weights(component)?.bytes_kept(dtype))
+        };
+        let mut encode = Need::default();
+        for Encoder { components: [weights, _], config } in &self.texts {
+            encode.weights += kept(weights, at.dtype)?;
+            encode.activations = encode.activations.max(peak::text(config.width, rows));
+        }
+        let decoded = match &self.codec {
+            CodecConfig::Kl(config) => peak::kl(config, latent),
+            CodecConfig::Tiny(config) => peak::tiny(config, latent),
+        };
+        Ok(Needs {
+            encode,
+            denoise: Need {
+                weights: kept("unet", at.dtype)?,
+                activations: peak::unet(&self.unet, rows, latent),
+            },
+            decode: Need { weights: kept("vae", self.codec_dtype(at))?, activations: decoded },
+        })
     }
 
     fn conditioner(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Conditioner>> {
@@ -85,11 +118,7 @@ impl Variant for StableDiffusion {
     }
 
     fn codec(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Codec>> {
-        // The decoders of SD XL and of its upscaler overflow in f16.
-        let is_large = self.unet.added.is_some() || self.unet.grains.is_some();
-        let overflows = matches!(&self.codec, CodecConfig::Kl(config) if config.upcast) && is_large;
-        let dtype = if overflows && at.dtype == DType::F16 { DType::F32 } else { at.dtype };
-        let vb = parts.weights("vae")?.var_builder(dtype, &at.device);
+        let vb = parts.weights("vae")?.var_builder(self.codec_dtype(at), &at.device);
         Ok(match &self.codec {
             CodecConfig::Kl(config) => Box::new(AutoencoderKl::new(config, &vb)?),
             CodecConfig::Tiny(config) => Box::new(AutoencoderTiny::new(config, &vb)?),

@@ -9,8 +9,8 @@ use candle_core::{DType, Device, Tensor};
 use serde_json::json;
 
 use super::contract::{
-    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Place, Prompt, Sizes, Task,
-    Variant,
+    Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Needs, Place, Prompt, Sizes,
+    Task, Variant,
 };
 use super::parts::Parts;
 use crate::codec::{Codec, Posterior};
@@ -82,6 +82,10 @@ struct Gradient {
 impl Variant for Gradient {
     fn card(&self) -> &Card {
         &self.card
+    }
+
+    fn needs(&self, _: &Parts, _: &Place, _: usize, _: [usize; 2]) -> Result<Needs> {
+        Ok(Needs::default())
     }
 
     fn conditioner(&self, _: &Parts, _: &Place) -> Result<Box<dyn Conditioner>> {

@@ -37,6 +37,17 @@ pub enum Precision {
     F16,
 }
 
+impl Precision {
+    /// What products with weights of this type are computed in.
+    pub fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::BF16 => Self::Bf16,
+            DType::F16 => Self::F16,
+            _ => Self::Exact,
+        }
+    }
+}
+
 /// One line of a panel: 32 columns in two cache lines. A pair of halves counts as one.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
@@ -47,6 +58,15 @@ pub(in crate::kernel) struct Row<T>(pub(in crate::kernel) [T; WIDTH]);
 pub struct Weight {
     pub(super) store: Arc<Store>,
     pub(super) sizes: Sizes,
+}
+
+/// Bytes that a weight of this shape takes once it is packed, `[O, I]` or `[O, I, K, K]`; `None` for other shapes.
+///
+/// Filters of 3x3 count as those of a window of stride 1.
+pub fn packed_bytes(shape: &[usize], precision: Precision) -> Option<u64> {
+    let sizes = Sizes::of(shape, None, precision, false).ok()?;
+    let rows = sizes.panels().checked_mul(sizes.lines())?;
+    Some((rows as u64).saturating_mul(size_of::<Row<f32>>() as u64))
 }
 
 /// Sizes of a weight.
@@ -117,6 +137,23 @@ impl Sizes {
             candle_core::bail!("a weight of {shape:?} with a bias of {:?}", bias.map(Tensor::dims))
         }
         Ok(Self { input, output, side, gated, precision, places: false })
+    }
+
+    /// Whether filters of this many channels are kept at 16 places.
+    fn can_be_placed(&self) -> bool {
+        self.precision == Precision::Exact
+            && self.input.is_multiple_of(winograd::LANES)
+            && self.output >= WIDTH
+            && self.input * self.output <= PLACED
+    }
+
+    /// Lines of one panel.
+    fn lines(&self) -> usize {
+        match self.precision {
+            Precision::Exact if self.side == 3 && self.can_be_placed() => winograd::PLACES * self.input,
+            Precision::Exact => self.side * self.stretch(),
+            Precision::Bf16 | Precision::F16 => self.side * self.padded_stretch() / 2,
+        }
     }
 
     /// Inner elements of one kernel row, K·I.
@@ -212,12 +249,7 @@ impl Weight {
         window: Option<Window>,
     ) -> Result<Self> {
         let sizes = Sizes::of(weight.dims(), bias, precision, gated)?;
-        let places = window == Some(Window::same(3))
-            && precision == Precision::Exact
-            && sizes.input.is_multiple_of(winograd::LANES)
-            && sizes.output >= WIDTH
-            && sizes.input * sizes.output <= PLACED;
-        let sizes = Sizes { places, ..sizes };
+        let sizes = Sizes { places: window == Some(Window::same(3)) && sizes.can_be_placed(), ..sizes };
         let store = if weight.device().is_cpu() && !super::super::is_reference() {
             pack(&weight.contiguous()?, bias, sizes)?
         } else {

@@ -1,8 +1,11 @@
 //! The definitions of tools, against the contracts that they are to equal.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::{Bench, contract};
+use crate::inventories::{FLUX, inventory, save};
 
 fn listed(bench: &Bench, form: &str, more: &[&str]) -> Vec<Value> {
     let mut command = bench.command(&["tools", "list", "--json", "--format", form]);
@@ -127,4 +130,45 @@ fn every_form_holds_the_same_schema() {
         assert_eq!(chat[index]["type"], "function");
         assert!(tool["annotations"]["openWorldHint"] == false && tool["outputSchema"]["type"] == "object");
     }
+}
+
+/// C50: OpenHuman's records of its two tools.
+#[test]
+fn the_picture_tools_say_what_they_may_do() {
+    let bench = Bench::new();
+    let tools = listed(&bench, "openhuman", &["--image-generation", "--image-view"]);
+    for (name, permission, shows, writes) in
+        [("image_generation", "write", false, true), ("view_image", "read_only", true, false)]
+    {
+        let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
+        let keys: Vec<&String> = tool.as_object().unwrap().keys().collect();
+        assert_eq!(
+            keys,
+            ["description", "model_visible_image_output", "name", "parameters", "permission", "writes_files"]
+        );
+        assert_eq!(tool["permission"], permission);
+        assert_eq!(
+            (&tool["model_visible_image_output"], &tool["writes_files"]),
+            (&json!(shows), &json!(writes))
+        );
+        assert_eq!(tool["parameters"]["type"], "object");
+    }
+}
+
+/// C57: what the model at hand cannot draw is not offered, though it is open.
+#[test]
+fn a_model_that_cannot_draw_offers_no_drawing() {
+    let bench = Bench::new();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden/sd15/model");
+    let open = ["--image-generation", "--image-view", "--model"];
+    let offers = |model: &Path| {
+        let tools = listed(&bench, "mcp", &[&open[..], &[model.to_str().unwrap()]].concat());
+        let has = |name: &str| tools.iter().any(|tool| tool["name"] == name);
+        (has("image_generation"), has("view_image"))
+    };
+    assert_eq!(offers(&model), (true, true));
+    // A network that is known and does not run.
+    let other = bench.path("home").join("flux.safetensors");
+    save(&inventory(&format!("{FLUX}\nguidance_in.in_layer.weight 3072 256")), &other);
+    assert_eq!(offers(&other), (false, true));
 }

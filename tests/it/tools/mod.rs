@@ -4,8 +4,10 @@ mod calls;
 mod contract;
 mod hostile;
 mod http;
+mod images;
 mod jobs;
 mod mcp;
+mod vision;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
