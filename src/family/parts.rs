@@ -198,7 +198,9 @@ impl Parts {
 
     /// The words that an encoder was taught, with their vectors, `[N, D]` each.
     pub fn taught_to(&self, encoder: &str) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.taught.iter().filter_map(move |(word, embedding)| Some((word.as_str(), embedding.vectors(encoder)?)))
+        self.taught
+            .iter()
+            .filter_map(move |(word, embedding)| Some((word.as_str(), embedding.vectors(encoder)?)))
     }
 
     fn as_stored(&self, component: &str) -> Result<Weights> {

@@ -108,6 +108,27 @@ mod tests {
     }
 
     #[test]
+    fn a_taught_word_stands_by_itself_and_in_one_chunk() {
+        let mut tokenizer = Tokenizer::clip(false).expect("a tokenizer");
+        tokenizer.learn("Zork", 49_408..49_411);
+        let words = |text: &str| tokenizer.words(text).expect("fine");
+        let ids = |text: &str| words(text).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(ids("zork")[..], [49_408, 49_409, 49_410]);
+        assert!(ids("zorks azork zork7").iter().all(|id| *id < 49_408));
+        assert_eq!(
+            words("é zork, zork").iter().map(|(_, from)| *from).collect::<Vec<_>>(),
+            [0, 3, 3, 3, 7, 9, 9, 9]
+        );
+        let text = format!("{}zork", "cat ".repeat(74));
+        let lengths = |long| {
+            let chunks = Chunks::read(&tokenizer, &text, Syntax::Plain, long).expect("fine");
+            chunks.tokens.iter().map(|tokens| tokens.length).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(Long::Chunk), [76, 5]);
+        assert_eq!(lengths(Long::Truncate), [77]);
+    }
+
+    #[test]
     fn a_break_begins_a_chunk_and_weights_stand_at_their_words() {
         let chunks = read("a (cat:1.5) BREAK dog BREAK", Syntax::A1111, Long::Truncate);
         assert_eq!(chunks.tokens.len(), 2);

@@ -117,7 +117,7 @@ impl ClipConfig {
 
 /// The text network.
 pub struct ClipText {
-    tokens: Tensor,    // [V, D]
+    tokens: Tensor, // [V, D]
     /// Vectors of words that were taught; their ids follow the vocabulary's.
     taught: Option<Tensor>, // [N, D]
     positions: Tensor, // [P, D]

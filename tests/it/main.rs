@@ -9,6 +9,7 @@ mod changes;
 mod command;
 mod corpus;
 mod edit;
+mod embeddings;
 mod fixtures;
 mod formats;
 mod golden;
