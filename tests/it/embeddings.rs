@@ -83,7 +83,7 @@ fn generate(folder: &Path, arguments: &[&str]) -> Output {
 #[test]
 fn the_command_teaches_repeats_and_refuses_by_name() {
     let here = tempfile::tempdir().expect("a folder");
-    for name in ["style", "toy", "xl"] {
+    for name in ["style", "toy", "xl", "golden"] {
         let file = folder().join(name).with_extension("safetensors");
         fs::copy(file, here.path().join(name).with_extension("safetensors")).expect("copied");
     }
@@ -105,7 +105,7 @@ fn the_command_teaches_repeats_and_refuses_by_name() {
     for (arguments, code, param) in [
         (&["--from", "taught.png"][..], "invalid_argument", "embeddings"),
         (&["a", "--embedding", "nowhere.safetensors"], "file_not_found", "embeddings"),
-        (&["a", "--embedding", "plain.png"], "unsupported_format", "embeddings"),
+        (&["a", "--embedding", "golden.safetensors"], "invalid_argument", "embeddings"),
         (&["a", "--embedding", "xl.safetensors"], "model_incompatible", "embeddings"),
         (&["a", "--embedding", "a b=toy.safetensors"], "invalid_argument", "embeddings"),
         (

@@ -20,6 +20,7 @@ mod golden_schedulers;
 mod golden_tokenizers;
 mod golden_whole;
 mod hostile;
+mod hostile_files;
 mod hostile_models;
 mod hub;
 mod inventories;
