@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use candle_core::Tensor;
+
 use super::contract::{Evidence, Fact};
 use crate::error::{Code, Error, Result};
-use crate::weights::{Block, Config, Embedded, Fit, Folder, Lora, Patch, Single, Weights};
+use crate::weights::{Block, Config, Embedded, Embedding, Fit, Folder, Lora, Patch, Single, Weights};
 
 /// The components of one model.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub struct Parts {
     blocks: Option<Block>,
     /// Changes to the weights, by component.
     patches: BTreeMap<&'static str, Patch>,
+    /// Words that its encoders were taught.
+    taught: Vec<(String, Embedding)>,
 }
 
 /// How the files lie.
@@ -62,7 +66,14 @@ impl From<Folder> for Parts {
 
 impl Parts {
     fn of(layout: Layout) -> Self {
-        Self { layout, others: Vec::new(), told: Told::default(), blocks: None, patches: BTreeMap::new() }
+        Self {
+            layout,
+            others: Vec::new(),
+            told: Told::default(),
+            blocks: None,
+            patches: BTreeMap::new(),
+            taught: Vec::new(),
+        }
     }
 
     /// Opens a folder or a file, headers and configs only.
@@ -167,6 +178,29 @@ impl Parts {
             fits.push(fit);
         }
         Ok((Self { patches, ..self.clone() }, fits))
+    }
+
+    /// Whether files of changes change a component.
+    pub fn is_changed(&self, component: &str) -> bool {
+        self.patches.get(component).is_some_and(|patch| !patch.is_empty())
+    }
+
+    /// The same model where these words stand for vectors; those that it had learned are forgotten.
+    ///
+    /// # Errors
+    /// `model_incompatible` naming the file that does not fit.
+    pub fn taught(&self, words: &[(String, Embedding)]) -> Result<Self> {
+        let encoders = self.components().into_iter().filter(|name| name.starts_with("text_encoder"));
+        let encoders = encoders.map(|name| Ok((name, self.as_stored(name)?))).collect::<Result<Vec<_>>>()?;
+        words.iter().try_for_each(|(_, embedding)| embedding.fit(&encoders))?;
+        Ok(Self { taught: words.to_vec(), ..self.clone() })
+    }
+
+    /// The words that an encoder was taught, with their vectors, `[N, D]` each.
+    pub fn taught_to(&self, encoder: &str) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.taught
+            .iter()
+            .filter_map(move |(word, embedding)| Some((word.as_str(), embedding.vectors(encoder)?)))
     }
 
     fn as_stored(&self, component: &str) -> Result<Weights> {

@@ -13,6 +13,7 @@ mod resident;
 mod sizes;
 mod slot;
 mod start;
+mod taught;
 
 pub use canvas::Canvas;
 pub use edit::EditPlan;
@@ -23,6 +24,7 @@ pub use render::{Visitor, encode, render};
 pub use request::{Edit, Given, Margins, Request, Sizes};
 pub use slot::{Lease, Residency, Slot};
 pub use start::{Seen, Start};
+pub use taught::Taught;
 
 use std::path::{Path, PathBuf};
 
@@ -217,6 +219,8 @@ impl Studio {
         loras.extend(self.named_adapters(&plan)?);
         model.wear(&open_loras(&loras)?, watch)?;
         plan.loras = model.worn().to_vec();
+        model.teach(&request.embeddings)?;
+        plan.embeddings = model.learned().to_vec();
         match (&model.refiner, request.refiner_from) {
             (Some(_), _) if request.edit.is_some() => {
                 return Err(Error::argument(
@@ -301,6 +305,8 @@ impl Studio {
                 format!("the picture was made with other LoRA files ({wanted}) than are given ({given})");
             return Err(Error::argument("loras", message));
         }
+        model.teach(&sources.embeddings)?;
+        taught::same(&plan, model)?;
         let image = sources.image.as_ref();
         let canvas = image.map(|image| lay(image, sources.mask.as_ref(), &plan)).transpose()?;
         if (plan.dtype.as_str(), plan.device.as_str()) != (&model.engine().dtype, &model.engine().device) {
@@ -323,6 +329,8 @@ pub struct Sources<'a> {
     pub mask: Option<Given>,
     /// Files of changes to the weights, with their strengths.
     pub loras: Vec<(PathBuf, f64)>,
+    /// Files of taught words, each with its word, or without where the file says it.
+    pub embeddings: Vec<(Option<String>, PathBuf)>,
 }
 
 /// Refuses to end a walk with another model than the recipe's.
@@ -457,6 +465,13 @@ impl Picture {
             let hash = |lora: &Worn| format!("{}: {}", lora.name, &lora.sha256[..lora.sha256.len().min(12)]);
             let hashes: Vec<_> = plan.loras.iter().map(hash).collect();
             extra.push(("Lora hashes".to_owned(), hashes.join(", ")));
+        }
+        if !plan.embeddings.is_empty() {
+            let hash = |taught: &Taught| {
+                format!("{}: {}", taught.word, &taught.sha256[..taught.sha256.len().min(12)])
+            };
+            let hashes: Vec<_> = plan.embeddings.iter().map(hash).collect();
+            extra.push(("TI hashes".to_owned(), hashes.join(", ")));
         }
         if let Some(edit) = &plan.edit {
             if let Some(strength) = edit.strength {

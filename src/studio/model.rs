@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Slot;
 use super::plan::Engine;
+use super::taught::Taught;
 use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::{Card, Conditioner, Denoiser, Needs, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
-use crate::weights::{Block, Lora};
+use crate::weights::{Block, Embedding, Lora};
 
 /// A recognised model, nothing of it loaded yet.
 pub struct Model {
@@ -35,6 +36,7 @@ pub struct Model {
     engine: Engine,
     digests: Digests,
     worn: Vec<Worn>,
+    learned: Vec<Taught>,
     /// Whether its parts stay when a job is done.
     pub(super) keeps: bool,
 }
@@ -233,12 +235,13 @@ impl Model {
             place: at.clone(),
             engine,
             worn: Vec::new(),
+            learned: Vec::new(),
             keeps: false,
         }
     }
 
-    /// Puts on these files of changes, and takes off all others. The model's own weights stay as they are; text encoder
-    /// and network are read again when they are next needed, unless the model wears just these already.
+    /// Puts on these files of changes, and takes off all others. The model's own weights stay as they are; of text
+    /// encoder and network, what is changed or was is read again when it is next needed.
     ///
     /// # Errors
     /// `lora_incompatible` naming the file that does not fit; the model then wears what it wore.
@@ -254,7 +257,7 @@ impl Model {
         if worn == self.worn {
             return Ok(());
         }
-        let (parts, fits) = self.parts.changed(loras)?;
+        let (parts, fits) = self.changed.changed(loras)?;
         for ((lora, _), fit) in loras.iter().zip(&fits) {
             let name = lora.label();
             watch.note(match fit.ignored.as_slice() {
@@ -266,10 +269,40 @@ impl Model {
                 ),
             });
         }
+        // What neither has changes for stays open.
+        let is_changed = |component| parts.is_changed(component) || self.changed.is_changed(component);
+        let (has_text, has_network) =
+            (is_changed("text_encoder") || is_changed("text_encoder_2"), is_changed("unet"));
         self.changed = Arc::new(parts);
-        (self.text, self.network) = heard(&self.changed, &self.variant, &self.place);
+        let (text, network) = heard(&self.changed, &self.variant, &self.place);
+        if has_text {
+            self.text = text;
+        }
+        if has_network {
+            self.network = network;
+        }
         self.worn = worn;
         Ok(())
+    }
+
+    /// Learns these words, and forgets all others; text encoders are read again when they are next needed.
+    ///
+    /// # Errors
+    /// `model_incompatible` naming the file that does not fit; the model then knows what it knew.
+    pub fn learn(&mut self, words: &[(String, Embedding)]) -> Result<()> {
+        let learned: Vec<Taught> = words.iter().map(Taught::of).collect();
+        if learned == self.learned {
+            return Ok(());
+        }
+        self.changed = Arc::new(self.changed.taught(words)?);
+        (self.text, _) = heard(&self.changed, &self.variant, &self.place);
+        self.learned = learned;
+        Ok(())
+    }
+
+    /// The words that it was taught.
+    pub fn learned(&self) -> &[Taught] {
+        &self.learned
     }
 
     /// The files of changes that it wears.

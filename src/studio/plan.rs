@@ -10,6 +10,7 @@ use super::edit::EditPlan;
 use super::model::Worn;
 use super::request::{PROMPT_BYTES, Request, SIDE, STEPS};
 use super::sizes;
+use super::taught::Taught;
 use crate::diffusion::{Class, Options, Settings, Walk};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
@@ -51,6 +52,9 @@ pub struct Plan {
     /// The files of changes to the weights; absent where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loras: Vec<Worn>,
+    /// The words that it was taught; absent where there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub embeddings: Vec<Taught>,
     /// What the second text encoder read; absent where it read the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_prompt: Option<String>,
@@ -212,6 +216,7 @@ impl Plan {
             seed: request.seed.unwrap_or(0),
             latents_sha256: None,
             loras: Vec::new(),
+            embeddings: Vec::new(),
             span: None,
             refiner: None,
             tile: None,

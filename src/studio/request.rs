@@ -57,6 +57,8 @@ pub struct Request {
     pub sizes: Sizes,
     /// Files of changes to the weights, like LoRA, each with its strength; applied one after the other.
     pub loras: Vec<(PathBuf, f64)>,
+    /// Files of taught words (textual inversion), each with its word, or without where the file says it.
+    pub embeddings: Vec<(Option<String>, PathBuf)>,
     /// The share of the walk after which a refiner takes over, where there is one; 0.8 without.
     pub refiner_from: Option<f64>,
     /// A safetensors file whose tensor `latents` is the noise to start from.

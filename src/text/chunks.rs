@@ -33,7 +33,10 @@ impl Chunks {
                 chunks.cut = Some(chunks.cut.map_or_else(|| rest.clone(), |cut| format!("{cut} … {rest}")));
                 words.truncate(tokenizer.room());
             }
-            for chunk in words.chunks(tokenizer.room().max(1)) {
+            let mut words = words.as_slice();
+            while !words.is_empty() {
+                let (chunk, rest) = words.split_at(full(tokenizer, words));
+                words = rest;
                 let ids: Vec<u32> = chunk.iter().map(|(id, ..)| *id).collect();
                 let weights: Vec<f32> = chunk.iter().map(|(_, weight, _)| *weight).collect();
                 chunks.push(tokenizer, &ids, &weights);
@@ -57,6 +60,17 @@ impl Chunks {
         self.tokens.push(tokenizer.frame(ids));
         self.weights.push(all);
     }
+}
+
+/// How many ids a chunk takes: all, or as many as there is room for, without a part of a word that was taught.
+fn full(tokenizer: &Tokenizer, words: &[(u32, f32, (usize, usize))]) -> usize {
+    let room = tokenizer.room().max(1);
+    let Some((id, _, place)) = words.get(room) else { return words.len() };
+    if !tokenizer.is_taught(*id) {
+        return room;
+    }
+    let parts = words[..room].iter().rev().take_while(|(_, _, other)| other == place).count();
+    if parts < room { room - parts } else { room }
 }
 
 /// The words from a place on.
@@ -91,6 +105,27 @@ mod tests {
         let lengths: Vec<usize> = chunks.tokens.iter().map(|tokens| tokens.length).collect();
         assert_eq!((lengths, chunks.cut), (vec![77, 77, 12], None));
         assert!(chunks.tokens.iter().all(|tokens| tokens.ids.len() == 77 && tokens.ids[0] == 49_406));
+    }
+
+    #[test]
+    fn a_taught_word_stands_by_itself_and_in_one_chunk() {
+        let mut tokenizer = Tokenizer::clip(false).expect("a tokenizer");
+        tokenizer.learn("Zork", 49_408..49_411);
+        let words = |text: &str| tokenizer.words(text).expect("fine");
+        let ids = |text: &str| words(text).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(ids("zork")[..], [49_408, 49_409, 49_410]);
+        assert!(ids("zorks azork zork7").iter().all(|id| *id < 49_408));
+        assert_eq!(
+            words("é zork, zork").iter().map(|(_, from)| *from).collect::<Vec<_>>(),
+            [0, 3, 3, 3, 7, 9, 9, 9]
+        );
+        let text = format!("{}zork", "cat ".repeat(74));
+        let lengths = |long| {
+            let chunks = Chunks::read(&tokenizer, &text, Syntax::Plain, long).expect("fine");
+            chunks.tokens.iter().map(|tokens| tokens.length).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(Long::Chunk), [76, 5]);
+        assert_eq!(lengths(Long::Truncate), [77]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! CLIP's text network: CLIP-L of SD 1.x, `OpenCLIP` H of SD 2.x.
 
+use std::ops::Range;
+
 use candle_core::{DType, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
 
@@ -115,7 +117,9 @@ impl ClipConfig {
 
 /// The text network.
 pub struct ClipText {
-    tokens: Tensor,    // [V, D]
+    tokens: Tensor, // [V, D]
+    /// Vectors of words that were taught; their ids follow the vocabulary's.
+    taught: Option<Tensor>, // [N, D]
     positions: Tensor, // [P, D]
     layers: Vec<Layer>,
     norm: LayerNorm,
@@ -142,6 +146,7 @@ impl ClipText {
         let layer = |i: usize| Layer::new(config, &vb.pp(format!("encoder.layers.{i}")));
         Ok(Self {
             tokens: embeddings.get((config.vocabulary, config.width), "token_embedding.weight")?,
+            taught: None,
             positions: embeddings
                 .get((config.positions, config.width), "position_embedding.weight")?
                 .to_dtype(activation_dtype(&vb))?,
@@ -161,6 +166,32 @@ impl ClipText {
         self.norm.forward(hidden)
     }
 
+    /// Learns a word of `[N, D]` vectors, and says the ids that stand for it.
+    pub fn learn(&mut self, vectors: &Tensor) -> Result<Range<u32>> {
+        let vectors = vectors.to_device(self.tokens.device())?.to_dtype(self.dtype)?;
+        let taught = match &self.taught {
+            Some(taught) => Tensor::cat(&[taught, &vectors], 0)?,
+            None => vectors.clone(),
+        };
+        let end = (self.config.vocabulary + taught.dim(0)?) as u32;
+        self.taught = Some(taught);
+        Ok(end - vectors.dim(0)? as u32..end)
+    }
+
+    /// The vectors of tokens, `[n]` ids → `[n, D]`.
+    fn look_up(&self, ids: &[u32]) -> Result<Tensor> {
+        let (device, first) = (self.tokens.device(), self.config.vocabulary as u32);
+        let own = ids.iter().map(|&id| if id < first { id } else { 0 }).collect::<Vec<_>>();
+        let words = self.tokens.index_select(&Tensor::new(own, device)?, 0)?.to_dtype(self.dtype)?;
+        let Some(taught) = self.taught.as_ref().filter(|_| ids.iter().any(|&id| id >= first)) else {
+            return Ok(words);
+        };
+        let is_taught = ids.iter().map(|&id| u8::from(id >= first)).collect::<Vec<_>>();
+        let ids = ids.iter().map(|&id| id.saturating_sub(first)).collect::<Vec<_>>();
+        let is_taught = Tensor::new(is_taught, device)?.unsqueeze(1)?.broadcast_as(words.shape())?;
+        is_taught.where_cond(&taught.index_select(&Tensor::new(ids, device)?, 0)?, &words)
+    }
+
     /// How many layers there are to skip.
     pub fn layers(&self) -> usize {
         self.layers.len()
@@ -171,9 +202,7 @@ impl TextEncoder for ClipText {
     fn encode(&self, prompts: &[Tokens]) -> Result<Features> {
         let length = prompts.first().map_or(0, |tokens| tokens.ids.len());
         let ids: Vec<u32> = prompts.iter().flat_map(|tokens| &tokens.ids).copied().collect();
-        let ids = Tensor::from_vec(ids, prompts.len() * length, self.tokens.device())?;
-        let words = self.tokens.index_select(&ids, 0)?.to_dtype(self.dtype)?;
-        let words = words.reshape((prompts.len(), length, self.config.width))?;
+        let words = self.look_up(&ids)?.reshape((prompts.len(), length, self.config.width))?;
         let mut x = words.broadcast_add(&self.positions.narrow(0, 0, length)?)?; // [B, L, D]
         let mut hidden = vec![x.clone()];
         for layer in &self.layers {
@@ -195,9 +224,11 @@ impl TextEncoder for ClipText {
 }
 
 impl ClipText {
-    /// Where the token stands that speaks for the prompt: the first end, or the first of the largest ids.
+    /// Where the token stands that speaks for the prompt: the first end, or the first of the largest ids of the
+    /// vocabulary.
     fn position_of_end(&self, tokens: &Tokens) -> usize {
-        let wanted = self.config.end.or_else(|| tokens.ids.iter().max().copied());
+        let own = tokens.ids.iter().filter(|&&id| (id as usize) < self.config.vocabulary);
+        let wanted = self.config.end.or_else(|| own.max().copied());
         tokens.ids.iter().position(|&id| Some(id) == wanted).unwrap_or(0)
     }
 }

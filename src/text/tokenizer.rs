@@ -4,6 +4,7 @@
 //! normalisers are only compared with CLIP's own and never run.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde_json::Value;
 use tokenizers::models::bpe::{BPE, Vocab};
@@ -50,6 +51,8 @@ pub struct Tokenizer {
     pad: u32,
     length: usize,
     vocabulary: usize,
+    /// Words that were taught, with the ids that they stand for; longer ones first.
+    taught: Vec<(String, Range<u32>)>,
 }
 
 impl Tokenizer {
@@ -138,7 +141,7 @@ impl Tokenizer {
         let vocabulary = vocab.values().max().map_or(0, |&id| id as usize + 1);
         let engine =
             engine(vocab, merges).map_err(|e| invalid("the merges do not fit the vocabulary").because(e))?;
-        Ok(Self { engine, begin, end, pad, length, vocabulary })
+        Ok(Self { engine, begin, end, pad, length, vocabulary, taught: Vec::new() })
     }
 
     /// One more than the largest id, which the encoder's embedding must hold.
@@ -162,17 +165,56 @@ impl Tokenizer {
         Ok(Tokens { cut, ..self.frame(&ids) })
     }
 
+    /// Takes a word, written in any case and standing by itself, for these ids from now on.
+    pub fn learn(&mut self, word: &str, ids: Range<u32>) {
+        self.taught.push((word.to_owned(), ids));
+        self.taught.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+    }
+
+    /// Whether an id is a part of a word that was taught.
+    pub fn is_taught(&self, id: u32) -> bool {
+        self.taught.iter().any(|(_, ids)| ids.contains(&id))
+    }
+
     /// The ids of the words alone, each with the byte where it begins.
     ///
     /// # Errors
     /// `tokenizer_invalid` if the vocabulary cannot spell the text.
     pub fn words(&self, text: &str) -> Result<Vec<(u32, usize)>> {
+        let mut words = Vec::new();
+        let mut from = 0;
+        while let Some((place, ids)) = self.next_taught(text, from) {
+            words.extend(self.spell(text, from..place.start)?);
+            words.extend(ids.map(|id| (id, place.start)));
+            from = place.end;
+        }
+        words.extend(self.spell(text, from..text.len())?);
+        Ok(words)
+    }
+
+    /// Where the next taught word stands from a byte on, and its ids.
+    fn next_taught(&self, text: &str, from: usize) -> Option<(Range<usize>, Range<u32>)> {
+        let places = text[from..].char_indices().map(|(at, _)| from + at);
+        places.filter(|_| !self.taught.is_empty()).find_map(|at| {
+            let stands = |(word, _): &&(String, Range<u32>)| {
+                let end = at + word.len();
+                let is_it = text.get(at..end).is_some_and(|part| part.eq_ignore_ascii_case(word));
+                is_it && !is_inside(text, at) && !is_inside(text, end)
+            };
+            let (word, ids) = self.taught.iter().find(stands)?;
+            Some((at..at + word.len(), ids.clone()))
+        })
+    }
+
+    /// The ids of a part of a text.
+    fn spell(&self, text: &str, part: Range<usize>) -> Result<impl Iterator<Item = (u32, usize)>> {
+        let from = part.start;
         let encoding = self
             .engine
-            .encode(text, false)
+            .encode(&text[part], false)
             .map_err(|e| invalid("the text could not be split into tokens").because(e))?;
-        let starts = encoding.get_offsets().iter().map(|offsets| offsets.0);
-        Ok(encoding.get_ids().iter().copied().zip(starts).collect())
+        let starts = encoding.get_offsets().iter().map(move |offsets| from + offsets.0);
+        Ok(encoding.get_ids().iter().copied().zip(starts).collect::<Vec<_>>().into_iter())
     }
 
     /// Begin, as many of these ids as there is room for, end, padding.
@@ -190,6 +232,11 @@ impl Tokenizer {
     pub fn room(&self) -> usize {
         self.length - 2
     }
+}
+
+/// Whether letters or digits meet at a byte, so that no word ends there.
+fn is_inside(text: &str, at: usize) -> bool {
+    text[..at].ends_with(char::is_alphanumeric) && text[at..].starts_with(char::is_alphanumeric)
 }
 
 fn invalid(message: impl Into<String>) -> Error {

@@ -200,7 +200,7 @@ pub(super) fn from_base64(name: &str, text: &str) -> Result<Image> {
         .decode(letters)
         .map_err(|error| wrong("this is not base64").because(error))?;
     if bytes.is_empty() {
-        return Err(wrong("there are no bytes"));
+        return Err(Error { code: Code::UnsupportedMediaType, ..wrong("there are no bytes") });
     }
     read(name, bytes)
 }
@@ -226,7 +226,7 @@ mod tests {
         }
         for (text, code) in [
             ("@@@not base64@@@", Code::InvalidArgument),
-            ("", Code::InvalidArgument),
+            ("", Code::UnsupportedMediaType),
             ("data:image/png;base64", Code::InvalidArgument),
             ("data:image/png,%89PNG", Code::InvalidArgument),
             ("data:text/html;base64,PHNjcmlwdD4=", Code::UnsupportedMediaType),

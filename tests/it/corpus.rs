@@ -91,7 +91,7 @@ pub(crate) fn within(case: &Value, command: impl Fn() -> Command) -> Result<Outp
 }
 
 /// Whether an answer is one of those that the case allows.
-fn judge(case: &Value, output: &Output) -> Result<(), String> {
+pub(crate) fn judge(case: &Value, output: &Output) -> Result<(), String> {
     let class = case["expect"]["class"].as_str().unwrap_or("");
     let codes = case["expect"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if output.status.success() {

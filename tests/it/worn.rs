@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use latentia::error::{Code, Result};
 use latentia::event::Watch;
-use latentia::studio::{DeviceClass, Model, Precision, Request, Studio};
-use latentia::weights::{sha256, synthetic};
+use latentia::studio::{DeviceClass, Model, Precision, Request, Residency, Studio};
+use latentia::weights::{Embedding, Lora, sha256, synthetic};
 use serde_json::Value;
 
 use crate::fixtures;
@@ -60,6 +60,48 @@ fn a_lora_comes_and_goes_and_the_base_stays() {
     assert_eq!(drawn(&studio, &mut model, &[]).expect("drawn"), plain, "after a refusal");
     assert_eq!(drawn(&studio, &mut model, &[(lora, 0.9)]).expect("drawn"), worn, "put on again");
     assert_eq!(digest(), untouched);
+}
+
+#[test]
+fn what_a_change_does_not_touch_stays_open() {
+    let studio = Studio::open(Path::new("nowhere"));
+    let sd15 = fixtures::compact().join("sd15/model");
+    let mut model = studio.model(sd15.to_str(), None, DeviceClass::Cpu, Precision::F32).expect("a model");
+    let here = tempfile::tempdir().expect("a folder");
+    let lora = |name: &str, modules: &[(&str, usize)]| {
+        let shapes = modules.iter().flat_map(|(module, width)| {
+            [("lora_down", vec![2, *width]), ("lora_up", vec![*width, 2])]
+                .map(|(part, shape)| (format!("{module}.{part}.weight"), shape))
+        });
+        let file = here.path().join(name);
+        synthetic::save(&file, 1, shapes.collect::<Vec<_>>()).expect("saved");
+        Lora::open(&file).expect("a LoRA")
+    };
+    let network = ("lora_unet_mid_block_attentions_0_transformer_blocks_0_attn1_to_q", 48);
+    let text = ("lora_te_text_model_encoder_layers_0_self_attn_q_proj", 32);
+    let both = lora("both.safetensors", &[network, text]);
+    let (network, text) = (lora("network.safetensors", &[network]), lora("text.safetensors", &[text]));
+    let mut watch = Watch::quiet();
+    let mut kept = |model: &mut Model, worn: &[(Lora, f64)]| {
+        drop(model.text.lease(Residency::Stay).expect("opens"));
+        drop(model.network.lease(Residency::Stay).expect("opens"));
+        drop(model.codec.lease(Residency::Stay).expect("opens"));
+        model.wear(worn, &mut watch).expect("fits");
+        [model.text.is_open(), model.network.is_open(), model.codec.is_open()]
+    };
+    let is = |lora: &Lora, strength: f64| vec![(lora.clone(), strength)];
+    assert_eq!(kept(&mut model, &is(&network, 1.0)), [true, false, true]);
+    assert_eq!(kept(&mut model, &is(&network, 1.0)), [true, true, true], "the same again");
+    assert_eq!(kept(&mut model, &is(&network, 0.5)), [true, false, true], "weaker");
+    assert_eq!(kept(&mut model, &is(&text, 1.0)), [false, false, true], "one goes, one comes");
+    assert_eq!(kept(&mut model, &[]), [false, true, true]);
+    assert_eq!(kept(&mut model, &is(&both, 1.0)), [false, false, true]);
+    // A word changes what reads it alone.
+    drop(model.text.lease(Residency::Stay).expect("opens"));
+    drop(model.network.lease(Residency::Stay).expect("opens"));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/embeddings/style.safetensors");
+    model.learn(&[("zork".into(), Embedding::open(&file).expect("a word"))]).expect("fits");
+    assert_eq!([model.text.is_open(), model.network.is_open()], [false, true]);
 }
 
 fn generate(folder: &Path, arguments: &[&str]) -> Output {

@@ -81,6 +81,9 @@ pub(super) struct Drawing {
     /// A file of changes to the weights, such as a LoRA, with its strength; may be repeated.
     #[arg(long = "lora", value_name = "FILE[:SCALE]", value_parser = read_lora)]
     loras: Vec<(PathBuf, f64)>,
+    /// A file of a word that the model is taught (textual inversion), with the word; may be repeated.
+    #[arg(long = "embedding", value_name = "[WORD=]FILE", value_parser = read_embedding)]
+    embeddings: Vec<(Option<String>, PathBuf)>,
     /// A model that ends the walk that this one begins: the refiner of SD XL.
     #[arg(long, value_name = "MODEL")]
     refiner: Option<String>,
@@ -218,6 +221,17 @@ fn read_lora(text: &str) -> std::result::Result<(PathBuf, f64), String> {
         Some((file, scale)) if !file.is_empty() && scale.is_finite() => Ok((file.into(), scale)),
         Some(_) => Err(format!("{text:?} is not FILE or FILE:SCALE")),
         None => Ok((text.into(), 1.0)),
+    }
+}
+
+/// `FILE` or `WORD=FILE`.
+fn read_embedding(text: &str) -> std::result::Result<(Option<String>, PathBuf), String> {
+    match text.split_once('=') {
+        Some((word, file)) if word.is_empty() || file.is_empty() => {
+            Err(format!("{text:?} is not FILE or WORD=FILE"))
+        }
+        Some((word, file)) => Ok((Some(word.into()), file.into())),
+        None => Ok((None, text.into())),
     }
 }
 
@@ -369,8 +383,13 @@ fn draw(
         };
         let mut model = arguments.open(&studio, model, device, precision)?;
         let (image, mask) = edit.map_or((None, None), |edit| (Some(edit.image), edit.mask));
-        let sources =
-            Sources { latents: arguments.latents.as_deref(), image, mask, loras: arguments.loras.clone() };
+        let sources = Sources {
+            latents: arguments.latents.as_deref(),
+            image,
+            mask,
+            loras: arguments.loras.clone(),
+            embeddings: arguments.embeddings.clone(),
+        };
         return studio.repeat(&mut model, plan, &sources, watch, finished);
     }
     let mut model = arguments.open(&studio, model, device, precision)?;
@@ -447,6 +466,7 @@ impl Drawing {
             },
             sizes: self.sizes.sizes(),
             loras: self.loras.clone(),
+            embeddings: self.embeddings.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),
             edit: None,
             tiling: match self.vae_tiling {

@@ -101,7 +101,12 @@ impl Variant for StableDiffusion {
         let mut readers = Vec::with_capacity(self.texts.len());
         for Encoder { components: [weights, words], config } in &self.texts {
             let vb = parts.weights(weights)?.var_builder(at.dtype, &at.device);
-            readers.push((detect::tokenizer(parts, words, config)?, ClipText::new(config, &vb)?));
+            let (mut tokenizer, mut encoder) =
+                (detect::tokenizer(parts, words, config)?, ClipText::new(config, &vb)?);
+            for (word, vectors) in parts.taught_to(weights) {
+                tokenizer.learn(word, encoder.learn(vectors)?);
+            }
+            readers.push((tokenizer, encoder));
         }
         let reads = if self.unet.added.is_some() { Reads::Penultimate } else { Reads::Last };
         Ok(Box::new(ClipConditioner::new(readers, reads)))
