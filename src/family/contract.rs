@@ -9,6 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 
 use super::Parts;
+use super::control::{Control, Hint, refused};
 
 /// A value and how we know it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -202,6 +203,8 @@ pub struct Conditioning {
     pub sizes: Vec<f64>,
     /// Further channels that the network sees beside the latent, `[1, C, h, w]`.
     pub beside: Option<Tensor>,
+    /// What steers this row, one a control network; none where no network does.
+    pub hints: Vec<Hint>,
 }
 
 /// Words to conditioning.
@@ -245,7 +248,15 @@ pub trait Variant: Send + Sync {
     /// `model_incompatible` naming file and tensor.
     fn conditioner(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Conditioner>>;
 
-    /// Opens the denoiser.
+    /// Checks that a control network can steer this model, before anything is loaded.
+    ///
+    /// # Errors
+    /// `model_unsupported` where no such network can; `model_incompatible` for one of another model.
+    fn check_control(&self, _control: &Control) -> Result<()> {
+        Err(refused(&self.card().variant.value))
+    }
+
+    /// Opens the denoiser, with its control networks where the parts have some.
     ///
     /// # Errors
     /// `model_incompatible` naming file and tensor.

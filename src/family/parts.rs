@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::contract::{Evidence, Fact};
+use super::control::Control;
 use crate::error::{Code, Error, Result};
 use crate::weights::{Block, Config, Embedded, Fit, Folder, Lora, Patch, Single, Weights};
 
@@ -19,6 +20,8 @@ pub struct Parts {
     blocks: Option<Block>,
     /// Changes to the weights, by component.
     patches: BTreeMap<&'static str, Patch>,
+    /// Networks that steer the denoiser.
+    controls: Vec<Control>,
 }
 
 /// How the files lie.
@@ -62,7 +65,14 @@ impl From<Folder> for Parts {
 
 impl Parts {
     fn of(layout: Layout) -> Self {
-        Self { layout, others: Vec::new(), told: Told::default(), blocks: None, patches: BTreeMap::new() }
+        Self {
+            layout,
+            others: Vec::new(),
+            told: Told::default(),
+            blocks: None,
+            patches: BTreeMap::new(),
+            controls: Vec::new(),
+        }
     }
 
     /// Opens a folder or a file, headers and configs only.
@@ -167,6 +177,20 @@ impl Parts {
             fits.push(fit);
         }
         Ok((Self { patches, ..self.clone() }, fits))
+    }
+
+    /// The same model steered by these networks and no others.
+    #[must_use]
+    pub fn controlled(self, controls: Vec<Control>) -> Self {
+        Self { controls, ..self }
+    }
+
+    /// The networks that steer it, their matrices kept as those of the model are.
+    ///
+    /// # Errors
+    /// What quantising says.
+    pub fn controls(&self) -> Result<Vec<Control>> {
+        self.controls.iter().map(|control| control.quantised(self.blocks)).collect()
     }
 
     fn as_stored(&self, component: &str) -> Result<Weights> {
