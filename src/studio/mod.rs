@@ -1,6 +1,7 @@
 //! Requests to pictures: the whole public surface of the engine, blocking and without global state.
 
 mod canvas;
+mod control;
 mod edit;
 mod embedded;
 mod keep;
@@ -13,11 +14,12 @@ mod slot;
 mod start;
 
 pub use canvas::Canvas;
+pub use control::{CONTROL_KINDS, Controlled, control_maps};
 pub use edit::EditPlan;
 pub use model::{DeviceClass, Model, Precision, Source, Worn};
 pub use plan::{Asking, Engine, ModelId, Plan};
 pub use render::{Visitor, encode, render};
-pub use request::{Edit, Given, Margins, Request, Sizes};
+pub use request::{ControlPicture, Edit, Given, Margins, Request, Sizes};
 pub use slot::{Lease, Residency, Slot};
 pub use start::{Seen, Start};
 
@@ -30,7 +32,7 @@ use crate::diffusion::Noise;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::known::Role;
-use crate::family::recognise;
+use crate::family::{Control, recognise};
 use crate::registry::{Catalogue, Registry, Survey};
 use crate::weights::{Lora, Weights};
 
@@ -161,6 +163,9 @@ impl Studio {
             return Err(Error::argument("count", message));
         }
         let mut plan = Plan::settle(request, model.card(), &model.engine().clone(), watch)?;
+        let controls = self.open_controls(&request.controls)?;
+        control::named(&mut plan.controls, &controls);
+        model.steer(controls)?;
         model.wear(&open_loras(&request.loras)?, watch)?;
         plan.loras = model.worn().to_vec();
         match (&model.refiner, request.refiner_from) {
@@ -181,8 +186,19 @@ impl Studio {
         let edit = request.edit.as_ref();
         let mask = edit.and_then(|edit| edit.mask.as_ref());
         let canvas = edit.map(|edit| lay(&edit.image, mask, &plan)).transpose()?;
-        let begin = Begin { count, latents: given.map(|(latents, _)| latents), canvas };
+        let maps = control_maps(&request.controls, &plan)?;
+        let begin = Begin { count, latents: given.map(|(latents, _)| latents), canvas, maps };
         draw(model, &plan, begin, watch, finished)
+    }
+
+    /// Opens the control networks of a request, by path or name.
+    ///
+    /// # Errors
+    /// `model_not_found`, and what is wrong with the files; they name the argument.
+    fn open_controls(&self, asked: &[ControlPicture]) -> Result<Vec<Control>> {
+        let named = |error| Error { param: Some("control_model".into()), ..error };
+        let open = |asked: &ControlPicture| Control::open(&self.registry.find(&asked.model).map_err(named)?);
+        asked.iter().map(open).collect()
     }
 
     /// Draws a recipe again.
@@ -210,8 +226,8 @@ impl Studio {
             );
         }
         same_refiner(&plan, model)?;
-        let given = sources.latents.map(|file| given_latents(file, &plan, model)).transpose()?;
-        let digest = given.as_ref().map(|(_, digest)| digest.clone());
+        let latents = sources.latents.map(|file| given_latents(file, &plan, model)).transpose()?;
+        let digest = latents.as_ref().map(|(_, digest)| digest.clone());
         if digest != plan.latents_sha256 {
             let message = if plan.latents_sha256.is_some() {
                 "the picture began from given latents, and these are not they"
@@ -235,6 +251,22 @@ impl Studio {
                 return Err(Error::argument(name, message));
             }
         }
+        let controls = self.open_controls(&sources.controls)?;
+        let given = Request { controls: sources.controls.clone(), ..Request::default() };
+        let mut steered = control::settle(&given)?;
+        control::named(&mut steered, &controls);
+        if !control::alike(&steered, &plan.controls) {
+            let message = "the picture was made under other control (pictures, networks or strengths) than is given";
+            return Err(Error::argument("control", message).hint(match plan.controls.as_slice() {
+                [] => "it was made without; leave --control out".to_owned(),
+                controls => controls
+                    .iter()
+                    .map(|it| format!("--control {}=PICTURE:{} --control-model {}", it.kind, it.scale, it.model))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            }));
+        }
+        model.steer(controls)?;
         model.wear(&open_loras(&sources.loras)?, watch)?;
         // A file may have got another name.
         let told =
@@ -256,7 +288,8 @@ impl Studio {
             watch
                 .note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
         }
-        let begin = Begin { count: 1, latents: given.map(|(latents, _)| latents), canvas };
+        let maps = control_maps(&sources.controls, &plan)?;
+        let begin = Begin { count: 1, latents: latents.map(|(latents, _)| latents), canvas, maps };
         draw(model, &plan, begin, watch, finished)
     }
 }
@@ -272,6 +305,8 @@ pub struct Sources<'a> {
     pub mask: Option<Given>,
     /// Files of changes to the weights, with their strengths.
     pub loras: Vec<(PathBuf, f64)>,
+    /// The pictures and networks that steered it.
+    pub controls: Vec<ControlPicture>,
 }
 
 /// Refuses to end a walk with another model than the recipe's.
@@ -306,6 +341,7 @@ struct Begin {
     count: usize,
     latents: Option<Tensor>,
     canvas: Option<Canvas>,
+    maps: Vec<Tensor>,
 }
 
 fn lay(image: &Given, mask: Option<&Given>, plan: &Plan) -> Result<Canvas> {
@@ -320,7 +356,7 @@ fn draw(
     watch: &mut Watch<'_>,
     mut finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
-    let Begin { count, latents, canvas } = begin;
+    let Begin { count, latents, canvas, maps } = begin;
     model.begin_digests();
     let told = encode(plan, model, watch)?;
     let seen = canvas.as_ref().map(|canvas| Seen::look(canvas, plan, model, watch)).transpose()?;
@@ -329,6 +365,7 @@ fn draw(
         let residency = if index + 1 < count { Residency::Stay } else { Residency::Phase };
         let noise = Noise::seeded(plan.seed, 1);
         let start = Start::with(&plan, model.card(), seen.as_ref(), noise, latents.clone())?;
+        let start = Start { maps: maps.clone(), ..start };
         let drawn = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;
         let frames = match &canvas {
             Some(canvas) => canvas.finish(drawn)?,

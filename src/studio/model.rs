@@ -13,7 +13,7 @@ use super::plan::Engine;
 use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
-use crate::family::{Card, Conditioner, Denoiser, Parts, Place, Variant, recognise};
+use crate::family::{Card, Conditioner, Control, Denoiser, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
 use crate::weights::{Block, Lora};
 
@@ -33,6 +33,8 @@ pub struct Model {
     engine: Engine,
     digests: Digests,
     worn: Vec<Worn>,
+    /// The sha256 of the control networks that steer it.
+    steered: Vec<String>,
 }
 
 /// A file of changes that a model wears.
@@ -213,6 +215,7 @@ impl Model {
             place: at.clone(),
             engine,
             worn: Vec::new(),
+            steered: Vec::new(),
         }
     }
 
@@ -247,6 +250,25 @@ impl Model {
         }
         (self.text, self.network) = heard(&Arc::new(parts), &self.variant, &self.place);
         self.worn = worn;
+        Ok(())
+    }
+
+    /// Lets these control networks steer it, and no others; the denoiser is read again unless they do already.
+    ///
+    /// # Errors
+    /// `model_unsupported` if no such network can steer this model; `model_incompatible` for one of another model, saying
+    /// what was expected and found; what is wrong with its config. The model is then steered as it was.
+    pub fn steer(&mut self, controls: Vec<Control>) -> Result<()> {
+        for control in &controls {
+            self.variant.check_control(control)?;
+        }
+        let steered: Vec<_> = controls.iter().map(|control| control.weights().digest().to_owned()).collect();
+        if steered != self.steered {
+            self.parts = Arc::new((*self.parts).clone().controlled(controls));
+            (self.text, self.network) = heard(&self.parts, &self.variant, &self.place);
+            self.worn.clear();
+            self.steered = steered;
+        }
         Ok(())
     }
 

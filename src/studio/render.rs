@@ -76,10 +76,12 @@ fn denoise(
 ) -> Result<Tensor> {
     let walk = plan.walk(model.card())?;
     let guide = plan.guide(model.card());
+    let asking = plan.asking(model.card());
     let network = stage(Stage::Load, "opening the network", watch, |_| model.network.lease(residency))?;
     let walked = stage(Stage::Denoise, "denoising", watch, |watch| {
         let mut told = told.to_vec();
         told.iter_mut().zip(&start.beside).for_each(|(row, beside)| row.beside = Some(beside.clone()));
+        plan.steer(&mut told, &start.maps, (asking, &walk))?;
         let mut guided = Guided::new(network.bind(&told)?, guide);
         let x = start.latent(plan, &walk)?;
         let mut noise = start.noise.clone();

@@ -12,6 +12,7 @@ mod edit;
 mod fixtures;
 mod formats;
 mod golden;
+mod golden_control;
 mod golden_formats;
 mod golden_pipelines;
 mod golden_rng;

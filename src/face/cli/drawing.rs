@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::super::progress::Progress;
+use super::control::ControlArgs;
 use super::destination::{Destination, stem};
 use super::sizes::SizesArgs;
 use super::{home, lost_output, store};
@@ -79,6 +80,8 @@ pub(super) struct Drawing {
     refiner_from: Option<f64>,
     #[command(flatten)]
     sizes: SizesArgs,
+    #[command(flatten)]
+    control: ControlArgs,
     /// A safetensors file with a tensor `latents` to start from.
     #[arg(long, value_name = "FILE")]
     latents: Option<PathBuf>,
@@ -284,6 +287,7 @@ fn draw(
         asked => asked.precision(),
     };
     let model = arguments.model.as_deref();
+    let controls = arguments.control.pictures()?;
     if let Some(picture) = &arguments.from {
         let plan = Plan::from_picture(picture)?;
         let model = model.or_else(|| plan.model.needed());
@@ -293,12 +297,12 @@ fn draw(
         };
         let mut model = arguments.open(&studio, model, device, precision)?;
         let (image, mask) = edit.map_or((None, None), |edit| (Some(edit.image), edit.mask));
-        let sources =
-            Sources { latents: arguments.latents.as_deref(), image, mask, loras: arguments.loras.clone() };
+        let latents = arguments.latents.as_deref();
+        let sources = Sources { latents, image, mask, loras: arguments.loras.clone(), controls };
         return studio.repeat(&mut model, plan, &sources, watch, finished);
     }
     let mut model = arguments.open(&studio, model, device, precision)?;
-    let request = Request { edit, ..arguments.request() };
+    let request = Request { edit, controls, ..arguments.request() };
     studio.generate(&mut model, &request, watch, finished)
 }
 
@@ -356,6 +360,9 @@ impl Drawing {
             loras: self.loras.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),
             edit: None,
+            controls: Vec::new(),
+            control_guess: self.control.guess,
+            control_window: self.control.window,
         }
     }
 }
