@@ -127,8 +127,7 @@ fn slopes(picture: &Picture) -> Slopes {
                 };
                 let across = |row: usize| at(row, 2) - at(row, 0);
                 let down = |column: usize| at(2, column) - at(0, column);
-                let (x, y) =
-                    (across(0) + 2 * across(1) + across(2), down(0) + 2 * down(1) + down(2));
+                let (x, y) = (across(0) + 2 * across(1) + across(2), down(0) + 2 * down(1) + down(2));
                 let size = x.abs() + y.abs();
                 if size > steepest.size {
                     steepest = Slope { x, y, size };

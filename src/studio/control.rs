@@ -54,14 +54,19 @@ pub struct Controlled {
 pub(super) fn settle(request: &Request) -> Result<Vec<Controlled>> {
     let count = request.controls.len();
     if count > CONTROLS {
-        return Err(Error::argument("control", format!("{count} control pictures, at most {CONTROLS} steer")));
+        return Err(Error::argument(
+            "control",
+            format!("{count} control pictures, at most {CONTROLS} steer"),
+        ));
     }
     if count == 0 {
         for (name, given) in
             [("control_guess", request.control_guess), ("control_window", request.control_window.is_some())]
         {
             if given {
-                return Err(Error::argument(name, "there is no control picture").hint("give one with --control"));
+                return Err(
+                    Error::argument(name, "there is no control picture").hint("give one with --control")
+                );
             }
         }
     }
@@ -165,9 +170,8 @@ impl Plan {
         let (begin, count) = (visited.first().map_or(0, |level| level.step), visited.len());
         let Some([from, to]) = self.control_window else { return Ok(begin..begin + count) };
         // As diffusers rounds it: `1.0 - float(i / n < start or (i + 1) / n > end)`.
-        let within = |call: &usize| {
-            *call as f64 / count as f64 >= from && (call + 1) as f64 / count as f64 <= to
-        };
+        let within =
+            |call: &usize| *call as f64 / count as f64 >= from && (call + 1) as f64 / count as f64 <= to;
         let mut calls = (0..count).filter(within);
         let Some(first) = calls.next() else {
             let message = format!("control_window {from} to {to} has none of the {count} steps");

@@ -131,9 +131,18 @@ impl Studio {
 
     /// The LoRA adapters that are installed, each with the family that it is for, if that is known.
     pub fn adapters(&self) -> Vec<(String, Option<String>)> {
+        self.of_role(Role::Lora)
+    }
+
+    /// The names of the control networks that are installed.
+    pub fn control_networks(&self) -> Vec<String> {
+        self.of_role(Role::Controlnet).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn of_role(&self, role: Role) -> Vec<(String, Option<String>)> {
         let survey = |name: String| {
             let finding = self.registry.survey(&name, None, &[]).ok()?.finding;
-            (finding.role == Role::Lora).then_some((name, finding.family))
+            (finding.role == role).then_some((name, finding.family))
         };
         self.registry.names().into_iter().filter_map(survey).collect()
     }
@@ -256,12 +265,15 @@ impl Studio {
         let mut steered = control::settle(&given)?;
         control::named(&mut steered, &controls);
         if !control::alike(&steered, &plan.controls) {
-            let message = "the picture was made under other control (pictures, networks or strengths) than is given";
+            let message =
+                "the picture was made under other control (pictures, networks or strengths) than is given";
             return Err(Error::argument("control", message).hint(match plan.controls.as_slice() {
                 [] => "it was made without; leave --control out".to_owned(),
                 controls => controls
                     .iter()
-                    .map(|it| format!("--control {}=PICTURE:{} --control-model {}", it.kind, it.scale, it.model))
+                    .map(|it| {
+                        format!("--control {}=PICTURE:{} --control-model {}", it.kind, it.scale, it.model)
+                    })
                     .collect::<Vec<_>>()
                     .join(" "),
             }));

@@ -109,7 +109,14 @@ impl Start {
             None => draw(&plan.latent(card))?,
         };
         let Some(seen) = seen else {
-            return Ok(Self { latents, noise, clean: None, open: None, beside: Vec::new(), maps: Vec::new() });
+            return Ok(Self {
+                latents,
+                noise,
+                clean: None,
+                open: None,
+                beside: Vec::new(),
+                maps: Vec::new(),
+            });
         };
         let beside = match (card.beside, &seen.open) {
             (Beside::Picture, _) => {

@@ -178,7 +178,9 @@ pub fn lone_component(path: &Path, class: &str) -> Result<(Option<Config>, Weigh
         Err(error) if error.code == Code::FileNotFound => None,
         Err(error) => return Err(error),
     };
-    let is_one = |config: &Config| config.opt_text("_class_name").is_ok_and(|it| it.is_some_and(|it| it.starts_with(class)));
+    let is_one = |config: &Config| {
+        config.opt_text("_class_name").is_ok_and(|it| it.is_some_and(|it| it.starts_with(class)))
+    };
     if !path.is_dir() {
         return Ok((config.filter(is_one), Weights::open(path)?));
     }
@@ -188,7 +190,8 @@ pub fn lone_component(path: &Path, class: &str) -> Result<(Option<Config>, Weigh
         return Err(Error::new(Code::ModelIncompatible, message));
     }
     let inside = std::path::absolute(path).ok();
-    let place = inside.as_deref().and_then(|path| Some((path.parent()?.to_owned(), path.file_name()?.to_str()?)));
+    let place =
+        inside.as_deref().and_then(|path| Some((path.parent()?.to_owned(), path.file_name()?.to_str()?)));
     let Some((parent, name)) = place else {
         return Err(Error::new(Code::FileNotFound, format!("there is no folder `{name}`")));
     };

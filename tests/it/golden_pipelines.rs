@@ -13,8 +13,8 @@ use latentia::text::{ClipConfig, ClipText, TextEncoder};
 use latentia::weights::{Config, Folder, Lora, Weights};
 
 use crate::fixtures;
-use crate::golden_control;
 use crate::golden::{Account, Case, Outcome, cases, close, distance, name};
+use crate::golden_control;
 use crate::golden_whole::whole;
 
 /// Pipelines that we have; the others are listed as not yet supported.
@@ -323,7 +323,11 @@ fn unet(case: &Case, parts: &Parts, told: &Told) -> Outcome {
     let heard = Heard {
         text: network.trunk().listen(&told.context).map_err(said)?,
         guidance: case.get("unet.00.in.timestep_cond").cloned(),
-        added: if sizes.is_empty() { None } else { network.trunk().hear(&told.pooled, &sizes).map_err(said)? },
+        added: if sizes.is_empty() {
+            None
+        } else {
+            network.trunk().hear(&told.pooled, &sizes).map_err(said)?
+        },
     };
     let mut calls = 0;
     while let Some(golden) = case.get(&format!("unet.{calls:02}.out")) {

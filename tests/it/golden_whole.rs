@@ -7,8 +7,8 @@ use latentia::diffusion::{Noise, Visit};
 use latentia::event::Watch;
 use latentia::family::{Parts, Task};
 use latentia::studio::{
-    Canvas, ControlPicture, DeviceClass, Edit, Given, Model, Plan, Precision, Request, Residency, Seen, Sizes, Start, control_maps,
-    encode, render,
+    Canvas, ControlPicture, DeviceClass, Edit, Given, Model, Plan, Precision, Request, Residency, Seen,
+    Sizes, Start, control_maps, encode, render,
 };
 use latentia::weights::Lora;
 

@@ -7,6 +7,7 @@ mod artifacts;
 mod carried;
 mod changes;
 mod command;
+mod control;
 mod corpus;
 mod edit;
 mod fixtures;

@@ -32,7 +32,8 @@ impl Denoiser for Network {
         let mut controls = Vec::with_capacity(self.controls.len());
         if let Some(first) = steered.first() {
             if steered.iter().any(|row| row.hints.len() != self.controls.len()) {
-                let message = format!("{} hints for {} control networks", first.hints.len(), self.controls.len());
+                let message =
+                    format!("{} hints for {} control networks", first.hints.len(), self.controls.len());
                 return Err(Error::internal(message));
             }
             for (network, hint) in self.controls.iter().zip(&first.hints) {

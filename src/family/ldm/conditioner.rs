@@ -97,7 +97,14 @@ impl Conditioner for ClipConditioner {
                 context = context.zeros_like()?;
                 pooled = pooled.map(|pooled| pooled.zeros_like()).transpose()?;
             }
-            told.push(Conditioning { context, pooled, guidance: None, sizes: Vec::new(), beside: None, hints: Vec::new() });
+            told.push(Conditioning {
+                context,
+                pooled,
+                guidance: None,
+                sizes: Vec::new(),
+                beside: None,
+                hints: Vec::new(),
+            });
         }
         Ok(told)
     }

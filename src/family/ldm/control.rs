@@ -38,7 +38,11 @@ impl ControlConfig {
         whole.value["up_block_types"] = up.into();
         whole.value["out_channels"] = config.value["in_channels"].clone();
         let order = config.opt_text("controlnet_conditioning_channel_order")?.unwrap_or("rgb");
-        config.must("controlnet_conditioning_channel_order", ["rgb", "bgr"].contains(&order), "rgb or bgr")?;
+        config.must(
+            "controlnet_conditioning_channel_order",
+            ["rgb", "bgr"].contains(&order),
+            "rgb or bgr",
+        )?;
         let pools = config.opt_bool("global_pool_conditions")?.unwrap_or(false);
         config.supported("global_pool_conditions", !pools, "false")?;
         let colours = config.opt_usize("conditioning_channels", 1..=64)?.unwrap_or(3);
@@ -78,7 +82,8 @@ impl ControlConfig {
     /// # Errors
     /// `model_incompatible`, saying what was expected and found.
     pub fn must_fit(&self, unet: &UnetConfig, (latent, factor): (usize, usize)) -> error::Result<()> {
-        let context = |config: &UnetConfig| config.levels.iter().map(|level| level.context).max().unwrap_or(0);
+        let context =
+            |config: &UnetConfig| config.levels.iter().map(|level| level.context).max().unwrap_or(0);
         let added = |config: &UnetConfig| config.added.map_or(0, |added| added.width);
         let facts = [
             ("listens to text of", [context(unet), context(&self.trunk)], "channels"),

@@ -103,7 +103,14 @@ impl Conditioner for Words {
         let told = |prompt: &Prompt| {
             let drawn = numbers(0, &sha256(prompt.text.as_bytes()), &[WORDS, 3])?;
             let context = Tensor::from_slice(&drawn[..WORDS], (1, 1, WORDS), &Device::Cpu)?;
-            Ok(Conditioning { context, pooled: None, guidance: None, sizes: Vec::new(), beside: None, hints: Vec::new() })
+            Ok(Conditioning {
+                context,
+                pooled: None,
+                guidance: None,
+                sizes: Vec::new(),
+                beside: None,
+                hints: Vec::new(),
+            })
         };
         prompts.iter().map(told).collect()
     }
