@@ -6,7 +6,7 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use crate::error::{Code, Error, Result};
-use crate::weights::{Block, Config, Weights, lone_component};
+use crate::weights::{Block, Config, Weights, control, lone_component};
 
 /// A control network as it lies on disk: its weights, and its config if there is one.
 #[derive(Debug, Clone)]
@@ -18,7 +18,8 @@ pub struct Control {
 
 impl Control {
     /// Opens a folder with `config.json` and weights, as diffusers saves one component, or a file of weights; a config
-    /// beside the file is read if it is that of a control network. Only headers are read.
+    /// beside the file is read if it is that of a control network. A file may have the names of diffusers or those of the
+    /// authors. Only headers are read.
     ///
     /// # Errors
     /// `file_not_found`, `model_not_downloaded`, and what is wrong with the files; they name the argument.
@@ -26,6 +27,7 @@ impl Control {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let named = |error: Error| Error { param: Some("control_model".into()), ..error };
         let (config, weights) = lone_component(path, "ControlNet").map_err(named)?;
+        let weights = control(weights).map_err(named)?;
         Ok(Self { name, config, weights })
     }
 
@@ -70,6 +72,6 @@ pub struct Hint {
 /// The refusal of a model that has no control networks.
 pub(super) fn refused(variant: &str) -> Error {
     let message = format!("this model ({variant}) cannot be steered by control networks");
-    Error { param: Some("control".into()), ..Error::new(Code::ModelUnsupported, message) }
+    Error { param: Some("control_model".into()), ..Error::new(Code::ModelUnsupported, message) }
         .hint("Stable Diffusion 1, 2 and XL can")
 }

@@ -89,9 +89,11 @@ fn controlled(control: &ControlPicture) -> Result<Controlled> {
     if !CONTROL_KINDS.contains(&control.kind.as_str()) {
         let shown: String = control.kind.chars().take(40).flat_map(char::escape_default).collect();
         let message = format!("`{shown}` is no kind of control picture");
-        return Err(Error::argument("control", message).hint(format!("kinds: {}", CONTROL_KINDS.join(", "))));
+        return Err(
+            Error::argument("control_kind", message).hint(format!("kinds: {}", CONTROL_KINDS.join(", ")))
+        );
     }
-    within("control_scale", control.scale, 0.0, SCALE)?;
+    within("control_strength", control.scale, 0.0, SCALE)?;
     Ok(Controlled {
         kind: control.kind.clone(),
         image_sha256: control.image.sha256.clone(),

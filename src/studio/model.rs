@@ -260,7 +260,11 @@ impl Model {
     /// what was expected and found; what is wrong with its config. The model is then steered as it was.
     pub fn steer(&mut self, controls: Vec<Control>) -> Result<()> {
         for control in &controls {
-            self.variant.check_control(control)?;
+            let named = |error: Error| {
+                let param = error.param.clone().or_else(|| Some("control_model".into()));
+                Error { param, ..error.within(format_args!("`{}`", control.name())) }
+            };
+            self.variant.check_control(control).map_err(named)?;
         }
         let steered: Vec<_> = controls.iter().map(|control| control.weights().digest().to_owned()).collect();
         if steered != self.steered {

@@ -26,7 +26,7 @@ pub mod synthetic;
 
 pub use crate::kernel::block::Block;
 pub use config::{Config, read_json};
-pub use dialect::{Single, TextEncoder, vae};
+pub use dialect::{Single, TextEncoder, control, vae};
 pub use folder::{Component, Embedded, Folder, lone_component, weights_among};
 pub use gguf::Value;
 pub use inventory::{Inventory, Scalar, TensorInfo};

@@ -1,12 +1,14 @@
 //! Pictures that steer: edges as OpenCV finds them, networks summed as diffusers sums them, and what a user is refused.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use candle_core::Tensor;
+use candle_core::{DType, Device, Tensor};
 use latentia::artifact::{Photo, Picture, canny, png};
 use latentia::diffusion::{Noise, Visit};
+use latentia::error::Code;
 use latentia::event::Watch;
 use latentia::family::{Control, Parts};
 use latentia::studio::{
@@ -74,6 +76,33 @@ fn what_two_networks_add_is_summed() {
     render(&plan, &mut model, (&told, start), Residency::Phase, &mut visitor, &mut watch).expect("drawn");
     let golden = fixtures::tensors(&made().join("two.safetensors"));
     close("two networks", &last.expect("walked"), &golden["latents"], 1e-4).unwrap();
+}
+
+#[test]
+fn a_file_in_the_names_of_its_authors_is_the_same_network() {
+    let here = folder();
+    let ours = compact("controlnet/controlnet");
+    let tensors = fixtures::tensors(&ours.join("diffusion_pytorch_model.safetensors"));
+    let names = fs::read_to_string(made().join("names.txt")).expect("the names");
+    let pairs = names.lines().filter_map(|line| line.split_once(' '));
+    let theirs: HashMap<_, _> =
+        pairs.map(|(theirs, ours)| (format!("control_model.{theirs}"), tensors[ours].clone())).collect();
+    assert_eq!(theirs.len(), tensors.len());
+    let path = here.path().join("makers.safetensors");
+    candle_core::safetensors::save(&theirs, &path).expect("saved");
+    let read = Control::open(&path).expect("opens");
+    let names: Vec<_> = read.weights().inventory().names().collect();
+    assert_eq!(names, Control::open(&ours).expect("opens").weights().inventory().names().collect::<Vec<_>>());
+    for name in names {
+        let tensor = read.weights().tensor(name, None, DType::F32, &Device::Cpu).expect("there");
+        close(name, &tensor, &tensors[name].to_dtype(DType::F32).expect("f32"), 0.0).unwrap();
+    }
+    let mut more = theirs;
+    more.insert("control_model.difference".into(), Tensor::zeros(1, DType::F32, &Device::Cpu).expect("made"));
+    candle_core::safetensors::save(&more, &path).expect("saved");
+    let error = Control::open(&path).expect_err("a tensor that means nothing");
+    assert_eq!(error.code, Code::ModelUnsupported);
+    assert!(error.message.contains("difference"), "{error}");
 }
 
 /// `latentia generate "a cat" -m sd15 --steps 2 --json …`
@@ -160,10 +189,10 @@ fn what_cannot_steer_is_refused() {
         (plain.clone(), &["--control-model", &wide], "model_incompatible", "control_model"),
         (plain.clone(), &["--control-model", &unet], "model_incompatible", "control_model"),
         (plain.clone(), &["--control-model", &weights], "model_incompatible", "control_model"),
-        (canny(":2.5"), &["--control-model", &fitting], "invalid_argument", "control_scale"),
-        (canny(":-1"), &["--control-model", &fitting], "invalid_argument", "control_scale"),
-        (canny(":NaN"), &["--control-model", &fitting], "invalid_argument", "control_scale"),
-        (format!("warp={image}"), &["--control-model", &fitting], "invalid_argument", "control"),
+        (canny(":2.5"), &["--control-model", &fitting], "invalid_argument", "control_strength"),
+        (canny(":-1"), &["--control-model", &fitting], "invalid_argument", "control_strength"),
+        (canny(":NaN"), &["--control-model", &fitting], "invalid_argument", "control_strength"),
+        (format!("warp={image}"), &["--control-model", &fitting], "invalid_argument", "control_kind"),
         ("canny=none.png".into(), &["--control-model", &fitting], "file_not_found", "control"),
         ("canny=torn.png".into(), &["--control-model", &fitting], "image_corrupt", "control"),
         ("canny=words.png".into(), &["--control-model", &fitting], "unsupported_media_type", "control"),
@@ -197,5 +226,5 @@ fn what_cannot_steer_is_refused() {
         &fitting,
     ]);
     let output = command.output().expect("runs");
-    assert_eq!(refused(&output), ("model_unsupported".into(), "control".into()));
+    assert_eq!(refused(&output), ("model_unsupported".into(), "control_model".into()));
 }
