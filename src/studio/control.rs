@@ -179,7 +179,7 @@ impl Plan {
             let message = format!("control_window {from} to {to} has none of the {count} steps");
             return Err(Error::argument("control_window", message).hint("widen it, or take more steps"));
         };
-        Ok(begin + first..begin + calls.last().unwrap_or(first) + 1)
+        Ok(begin + first..begin + calls.next_back().unwrap_or(first) + 1)
     }
 }
 
@@ -198,8 +198,8 @@ mod tests {
         };
         let renamed = Controlled { model: "two".into(), ..one.clone() };
         let weaker = Controlled { scale: 0.5, ..one.clone() };
-        assert!(alike(&[one.clone()], &[renamed]));
-        assert!(!alike(&[one.clone()], &[weaker]));
+        assert!(alike(std::slice::from_ref(&one), &[renamed]));
+        assert!(!alike(std::slice::from_ref(&one), &[weaker]));
         assert!(!alike(&[one], &[]));
     }
 }

@@ -13,6 +13,7 @@ use crate::studio::ControlPicture;
 /// What every drawing tool takes of control networks.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the arguments")]
 pub(super) struct Control {
     /// A picture to draw along, of edges, depth or a pose: a ref to an artifact.
     pub(super) control_image_artifact: Option<Map<String, Value>>,

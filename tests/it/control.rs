@@ -1,4 +1,4 @@
-//! Pictures that steer: edges as OpenCV finds them, networks summed as diffusers sums them, and what a user is refused.
+//! Pictures that steer: edges as `OpenCV` finds them, networks summed as diffusers sums them, and what a user is refused.
 
 use std::collections::HashMap;
 use std::fs;
