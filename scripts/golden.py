@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 # Family -> what is copied whole: models and cases.
 WHOLE = {
+    "controlnet": ["controlnet", "canny", "canny_guess"],
     "rng": None,
     "lora_sdxl": ["kohya.safetensors", "kohya_0.9"],
     "pix2pix": ["model", "edit"],
@@ -24,6 +25,7 @@ WHOLE = {
     "sd15_inpaint": ["model", "euler_9ch_strength"],
     "sd15_lcm": ["model", "lcm_w_embed"],
     "sd21": ["model", "ddim_v", "ddim_v_zero_snr", "single_file"],
+    "sdxl_controlnet": None,
     "sdxl": ["model", "euler_empty_negative", "micro_cond"],
     "upscale_x4": ["model", "x4"],
 }

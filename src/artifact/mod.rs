@@ -6,6 +6,7 @@
 //! sent as a ref, and [`policy`] says which files others may name. Nothing here knows a model, a sampler or a request:
 //! strings and numbers come in.
 
+mod canny;
 mod file;
 mod frames;
 pub mod infotext;
@@ -16,6 +17,7 @@ pub mod policy;
 mod resample;
 pub mod store;
 
+pub use canny::canny;
 pub use file::{Existing, write};
 pub use frames::{Frames, Picture};
 pub use infotext::Infotext;

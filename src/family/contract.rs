@@ -9,6 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 
 use super::Parts;
+use super::control::{Control, Hint, refused};
 use crate::text::{Long, Syntax};
 
 /// A value and how we know it.
@@ -267,12 +268,22 @@ pub struct Conditioning {
     pub beside: Option<Tensor>,
     /// How much noise is on the picture in those channels, where the network hears that.
     pub noise_level: Option<usize>,
+    /// What steers this row, one a control network; none where no network does.
+    pub hints: Vec<Hint>,
 }
 
 impl Conditioning {
     /// Tokens and nothing else.
     pub fn of(context: Tensor) -> Self {
-        Self { context, pooled: None, guidance: None, sizes: Vec::new(), beside: None, noise_level: None }
+        Self {
+            context,
+            pooled: None,
+            guidance: None,
+            sizes: Vec::new(),
+            beside: None,
+            noise_level: None,
+            hints: Vec::new(),
+        }
     }
 }
 
@@ -324,7 +335,15 @@ pub trait Variant: Send + Sync {
     /// `model_incompatible` naming file and tensor.
     fn conditioner(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Conditioner>>;
 
-    /// Opens the denoiser.
+    /// Checks that a control network can steer this model, before anything is loaded.
+    ///
+    /// # Errors
+    /// `model_unsupported` where no such network can; `model_incompatible` for one of another model.
+    fn check_control(&self, _control: &Control) -> Result<()> {
+        Err(refused(&self.card().variant.value))
+    }
+
+    /// Opens the denoiser, with its control networks where the parts have some.
     ///
     /// # Errors
     /// `model_incompatible` naming file and tensor.

@@ -1,6 +1,7 @@
 //! The kinds of models. A family is a folder plus a line in [`FAMILIES`].
 
 pub mod contract;
+mod control;
 pub mod known;
 pub mod ldm;
 pub mod mock;
@@ -10,6 +11,7 @@ pub use contract::{
     Beside, Card, Conditioner, Conditioning, Denoiser, Evidence, Fact, Family, Grain, Need, Needs, Place,
     Prompt, Sizes, Task, Variant,
 };
+pub use control::{Control, Hint};
 pub use parts::{Parts, Told};
 
 use crate::error::{Code, Error, Result};

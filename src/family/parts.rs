@@ -7,6 +7,7 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::contract::{Evidence, Fact};
+use super::control::Control;
 use crate::error::{Code, Error, Result};
 use crate::weights::{Block, Config, Embedded, Embedding, Fit, Folder, Lora, Patch, Single, Weights};
 
@@ -23,6 +24,8 @@ pub struct Parts {
     patches: BTreeMap<&'static str, Patch>,
     /// Words that its encoders were taught.
     taught: Vec<(String, Embedding)>,
+    /// Networks that steer the denoiser.
+    controls: Vec<Control>,
 }
 
 /// How the files lie.
@@ -73,6 +76,7 @@ impl Parts {
             blocks: None,
             patches: BTreeMap::new(),
             taught: Vec::new(),
+            controls: Vec::new(),
         }
     }
 
@@ -201,6 +205,20 @@ impl Parts {
         self.taught
             .iter()
             .filter_map(move |(word, embedding)| Some((word.as_str(), embedding.vectors(encoder)?)))
+    }
+
+    /// The same model steered by these networks and no others.
+    #[must_use]
+    pub fn controlled(self, controls: Vec<Control>) -> Self {
+        Self { controls, ..self }
+    }
+
+    /// The networks that steer it, their matrices kept as those of the model are.
+    ///
+    /// # Errors
+    /// What quantising says.
+    pub fn controls(&self) -> Result<Vec<Control>> {
+        self.controls.iter().map(|control| control.quantised(self.blocks)).collect()
     }
 
     fn as_stored(&self, component: &str) -> Result<Weights> {

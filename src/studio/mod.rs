@@ -1,6 +1,7 @@
 //! Requests to pictures: the whole public surface of the engine, blocking and without global state.
 
 mod canvas;
+mod control;
 mod edit;
 mod embedded;
 mod keep;
@@ -8,6 +9,7 @@ mod memory;
 mod model;
 mod plan;
 mod render;
+mod repeat;
 mod request;
 mod resident;
 mod sizes;
@@ -16,12 +18,14 @@ mod start;
 mod taught;
 
 pub use canvas::Canvas;
+pub use control::{CONTROL_KINDS, Controlled, control_maps};
 pub use edit::EditPlan;
 pub use memory::{Forecast, Phase, Tiling, spoken_bytes};
 pub use model::{DeviceClass, Model, Precision, Source, Worn};
 pub use plan::{Asking, Engine, ModelId, Plan};
 pub use render::{Visitor, encode, render};
-pub use request::{Edit, Given, Margins, Request, Sizes};
+pub use repeat::Sources;
+pub use request::{ControlPicture, Edit, Given, Margins, Request, Sizes};
 pub use slot::{Lease, Residency, Slot};
 pub use start::{Seen, Start};
 pub use taught::Taught;
@@ -134,9 +138,18 @@ impl Studio {
 
     /// The LoRA adapters that are installed, each with the family that it is for, if that is known.
     pub fn adapters(&self) -> Vec<(String, Option<String>)> {
+        self.of_role(Role::Lora)
+    }
+
+    /// The names of the control networks that are installed.
+    pub fn control_networks(&self) -> Vec<String> {
+        self.of_role(Role::Controlnet).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn of_role(&self, role: Role) -> Vec<(String, Option<String>)> {
         let survey = |name: String| {
             let finding = self.registry.survey(&name, None, &[]).ok()?.finding;
-            (finding.role == Role::Lora).then_some((name, finding.family))
+            (finding.role == role).then_some((name, finding.family))
         };
         self.registry.names().into_iter().filter_map(survey).collect()
     }
@@ -194,8 +207,9 @@ impl Studio {
         if let Some(side) = plan.tile {
             watch.note(format!("the picture is decoded in tiles of {side} latent pixels"));
         }
+        let maps = control_maps(&request.controls, &plan)?;
         let stays = count > 1 && forecast.can_stay();
-        let begin = Begin { count, stays, latents: given.map(|(latents, _)| latents), canvas };
+        let begin = Begin { count, stays, latents: given.map(|(latents, _)| latents), canvas, maps };
         draw(model, &plan, begin, watch, finished)
     }
 
@@ -215,6 +229,9 @@ impl Studio {
             return Err(Error::argument("count", message));
         }
         let mut plan = Plan::settle(request, model.card(), &model.engine().clone(), watch)?;
+        let controls = self.open_controls(&request.controls)?;
+        control::named(&mut plan.controls, &controls);
+        model.steer(controls)?;
         let mut loras = request.loras.clone();
         loras.extend(self.named_adapters(&plan)?);
         model.wear(&open_loras(&loras)?, watch)?;
@@ -237,114 +254,6 @@ impl Studio {
         let forecast = memory::settle(&mut plan, model, request.tiling, request.memory_limit)?;
         Ok((plan, forecast))
     }
-
-    /// Draws a recipe again.
-    ///
-    /// # Errors
-    /// `model_incompatible` if the weights are not the recipe's; `invalid_argument` if it began from given latents or
-    /// from a picture and these are not they.
-    pub fn repeat(
-        &self,
-        model: &mut Model,
-        mut plan: Plan,
-        sources: &Sources<'_>,
-        watch: &mut Watch<'_>,
-        finished: impl FnMut(usize, &Picture) -> Result<()>,
-    ) -> Result<()> {
-        let wanted = std::mem::take(&mut plan.model.sha256);
-        if wanted != *model.digests()? {
-            let message = format!(
-                "the picture was made with other weights ({}) than `{}`",
-                plan.model.name,
-                model.engine().model
-            );
-            return Err(
-                Error::new(Code::ModelIncompatible, message).hint("name the model of the picture with -m")
-            );
-        }
-        same_refiner(&plan, model)?;
-        let given = sources.latents.map(|file| given_latents(file, &plan, model)).transpose()?;
-        let digest = given.as_ref().map(|(_, digest)| digest.clone());
-        if digest != plan.latents_sha256 {
-            let message = if plan.latents_sha256.is_some() {
-                "the picture began from given latents, and these are not they"
-            } else {
-                "the picture began from its seed, not from given latents"
-            };
-            return Err(Error::argument("latents", message));
-        }
-        let edit = plan.edit.as_ref();
-        for (name, wanted, given) in [
-            ("image", edit.map(|edit| &edit.image_sha256), &sources.image),
-            ("mask", edit.and_then(|edit| edit.mask_sha256.as_ref()), &sources.mask),
-        ] {
-            let given = given.as_ref().map(|given| &given.sha256);
-            if wanted != given {
-                let message = match (wanted, given) {
-                    (Some(_), Some(_)) => format!("the picture was made with another {name}"),
-                    (Some(_), None) => format!("the picture was made with an {name}, which is not given"),
-                    _ => format!("the picture was made without an {name}"),
-                };
-                return Err(Error::argument(name, message));
-            }
-        }
-        let mut loras = sources.loras.clone();
-        loras.extend(self.named_adapters(&plan)?);
-        model.wear(&open_loras(&loras)?, watch)?;
-        // A file may have got another name.
-        let told =
-            |worn: &[Worn]| worn.iter().map(|lora| (lora.sha256.clone(), lora.scale)).collect::<Vec<_>>();
-        if told(model.worn()) != told(&plan.loras) {
-            let said = |worn: &[Worn]| {
-                let names = worn.iter().map(|lora| format!("`{}` at {}", lora.name, lora.scale));
-                let names = names.collect::<Vec<_>>().join(", ");
-                if names.is_empty() { "none".to_owned() } else { names }
-            };
-            let (wanted, given) = (said(&plan.loras), said(model.worn()));
-            let message =
-                format!("the picture was made with other LoRA files ({wanted}) than are given ({given})");
-            return Err(Error::argument("loras", message));
-        }
-        model.teach(&sources.embeddings)?;
-        taught::same(&plan, model)?;
-        let image = sources.image.as_ref();
-        let canvas = image.map(|image| lay(image, sources.mask.as_ref(), &plan)).transpose()?;
-        if (plan.dtype.as_str(), plan.device.as_str()) != (&model.engine().dtype, &model.engine().device) {
-            watch
-                .note(format!("the picture was made on {} in {}; bytes may differ", plan.device, plan.dtype));
-        }
-        let begin = Begin { count: 1, stays: false, latents: given.map(|(latents, _)| latents), canvas };
-        draw(model, &plan, begin, watch, finished)
-    }
-}
-
-/// What a recipe began from, given again to repeat it.
-#[derive(Debug, Clone, Default)]
-pub struct Sources<'a> {
-    /// A file of latents.
-    pub latents: Option<&'a Path>,
-    /// The picture of an edit.
-    pub image: Option<Given>,
-    /// Its mask.
-    pub mask: Option<Given>,
-    /// Files of changes to the weights, with their strengths.
-    pub loras: Vec<(PathBuf, f64)>,
-    /// Files of taught words, each with its word, or without where the file says it.
-    pub embeddings: Vec<(Option<String>, PathBuf)>,
-}
-
-/// Refuses to end a walk with another model than the recipe's.
-fn same_refiner(plan: &Plan, model: &mut Model) -> Result<()> {
-    let own = model.refiner.as_mut().map(|refiner| refiner.digests().cloned()).transpose()?;
-    let message = match (&plan.refiner, own) {
-        (None, None) => return Ok(()),
-        (Some(ends), Some(own)) if ends.model.sha256 == own => return Ok(()),
-        (Some(ends), _) => {
-            format!("the picture was ended by the refiner `{}`, which is not given", ends.model.name)
-        }
-        (None, Some(_)) => "the picture was made without a refiner".to_owned(),
-    };
-    Err(Error::argument("refiner", message))
 }
 
 /// Opens files of changes to the weights.
@@ -367,6 +276,7 @@ struct Begin {
     stays: bool,
     latents: Option<Tensor>,
     canvas: Option<Canvas>,
+    maps: Vec<Tensor>,
 }
 
 fn lay(image: &Given, mask: Option<&Given>, plan: &Plan) -> Result<Canvas> {
@@ -396,7 +306,7 @@ fn draw_all(
     watch: &mut Watch<'_>,
     mut finished: impl FnMut(usize, &Picture) -> Result<()>,
 ) -> Result<()> {
-    let Begin { count, stays, latents, canvas } = begin;
+    let Begin { count, stays, latents, canvas, maps } = begin;
     model.begin_digests();
     let told = encode(plan, model, watch)?;
     let seen = canvas.as_ref().map(|canvas| Seen::look(canvas, plan, model, watch)).transpose()?;
@@ -405,6 +315,7 @@ fn draw_all(
         let residency = if stays && index + 1 < count { Residency::Stay } else { model.residency() };
         let noise = Noise::seeded(plan.seed, 1);
         let start = Start::with(&plan, model.card(), seen.as_ref(), noise, latents.clone())?;
+        let start = Start { maps: maps.clone(), ..start };
         let drawn = render(&plan, model, (&told, start), residency, &mut |_| Ok(None), watch)?;
         let frames = match &canvas {
             Some(canvas) => canvas.finish(drawn)?,

@@ -14,7 +14,7 @@ use super::taught::Taught;
 use crate::codec::Codec;
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
-use crate::family::{Card, Conditioner, Denoiser, Needs, Parts, Place, Variant, recognise};
+use crate::family::{Card, Conditioner, Control, Denoiser, Needs, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
 use crate::weights::{Block, Embedding, Lora};
 
@@ -39,6 +39,8 @@ pub struct Model {
     learned: Vec<Taught>,
     /// Whether its parts stay when a job is done.
     pub(super) keeps: bool,
+    /// The sha256 of the control networks that steer it.
+    steered: Vec<String>,
 }
 
 /// A file of changes that a model wears.
@@ -237,6 +239,7 @@ impl Model {
             worn: Vec::new(),
             learned: Vec::new(),
             keeps: false,
+            steered: Vec::new(),
         }
     }
 
@@ -282,6 +285,28 @@ impl Model {
             self.network = network;
         }
         self.worn = worn;
+        Ok(())
+    }
+
+    /// Lets these control networks steer it, and no others; the network is read again unless they do already.
+    ///
+    /// # Errors
+    /// `model_unsupported` if no such network can steer this model; `model_incompatible` for one of another model, saying
+    /// what was expected and found; what is wrong with its config. The model is then steered as it was.
+    pub fn steer(&mut self, controls: Vec<Control>) -> Result<()> {
+        for control in &controls {
+            let named = |error: Error| {
+                let param = error.param.clone().or_else(|| Some("control_model".into()));
+                Error { param, ..error.within(format_args!("`{}`", control.name())) }
+            };
+            self.variant.check_control(control).map_err(named)?;
+        }
+        let steered: Vec<_> = controls.iter().map(|control| control.weights().digest().to_owned()).collect();
+        if steered != self.steered {
+            self.changed = Arc::new((*self.changed).clone().controlled(controls));
+            (_, self.network) = heard(&self.changed, &self.variant, &self.place);
+            self.steered = steered;
+        }
         Ok(())
     }
 
@@ -354,7 +379,7 @@ impl Model {
     /// # Errors
     /// `model_not_downloaded` if a part is not there.
     pub fn needs(&self, rows: usize, latent: [usize; 2]) -> Result<Needs> {
-        self.variant.needs(&self.parts, &self.place, rows, latent)
+        self.variant.needs(&self.changed, &self.place, rows, latent)
     }
 
     /// Whether it runs on the processor.

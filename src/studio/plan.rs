@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::canvas::{enlarged_size, working_size};
+use super::control::{self, Controlled};
 use super::edit::EditPlan;
 use super::model::Worn;
 use super::request::{PROMPT_BYTES, Request, SIDE, STEPS};
@@ -82,6 +83,15 @@ pub struct Plan {
     /// The picture it began from; absent where it is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<EditPlan>,
+    /// Control networks that steered it; absent where there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controls: Vec<Controlled>,
+    /// Whether they steered the prompt alone, coarse layers more than fine ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub control_guess: bool,
+    /// The part of the steps that they steered, as shares; absent where it was all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_window: Option<[f64; 2]>,
     /// The model.
     pub model: ModelId,
     /// How weights were kept in memory.
@@ -226,6 +236,9 @@ impl Plan {
             long_prompt: request.long_prompt,
             sizes: sizes::settle(&asked, card, [width, height])?,
             edit: request.edit.as_ref().map(|edit| EditPlan::settle(edit, card, resized)).transpose()?,
+            controls: control::settle(request)?,
+            control_guess: request.control_guess,
+            control_window: request.control_window,
             model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },
             dtype: engine.dtype.clone(),
             device: engine.device.clone(),
@@ -268,6 +281,9 @@ impl Plan {
             silent_negative: card.silent_negative && request.negative.is_none(),
             second_prompt: None,
             loras: Vec::new(),
+            controls: Vec::new(),
+            control_guess: false,
+            control_window: None,
             sizes,
             span: Some([from, 1.0]),
             model: ModelId { name: engine.model.clone(), sha256: BTreeMap::new() },

@@ -112,6 +112,7 @@ fn denoise(
     let card = model.card().clone();
     let mut told = told.to_vec();
     told.iter_mut().zip(&start.beside).for_each(|(row, beside)| row.beside = Some(beside.clone()));
+    plan.steer(&mut told, &start.maps, (plan.asking(&card), &walk))?;
     let begun = &*start;
     let mut walked = |network: &mut Slot<dyn Denoiser>, residency: Residency, watch: &mut Watch<'_>| {
         let network = stage(Stage::Load, "opening the network", watch, |_| network.lease(residency))?;

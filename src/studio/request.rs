@@ -65,10 +65,29 @@ pub struct Request {
     pub latents: Option<PathBuf>,
     /// The picture to begin from; a new one without.
     pub edit: Option<Edit>,
+    /// Pictures that steer the walk, each through a network of its own; what these add is summed.
+    pub controls: Vec<ControlPicture>,
+    /// Whether the control pictures are followed even where the prompt says nothing, and not at all without it.
+    pub control_guess: bool,
+    /// The part of the steps that they steer, as shares; all without.
+    pub control_window: Option<[f64; 2]>,
     /// When the codec works in tiles.
     pub tiling: Tiling,
     /// Bytes of memory that the job may take at most; what is free without.
     pub memory_limit: Option<u64>,
+}
+
+/// A picture that steers, and the network that reads it.
+#[derive(Debug, Clone)]
+pub struct ControlPicture {
+    /// What the picture shows, one of [`super::CONTROL_KINDS`]; of `canny` the edges are found first.
+    pub kind: String,
+    /// The picture; it is brought to the size that is drawn.
+    pub image: Given,
+    /// What the network adds is multiplied by this, 0 to 2.
+    pub scale: f64,
+    /// The control network: a path, or the name of an installed one.
+    pub model: String,
 }
 
 /// What SD XL is told of the pictures it was trained on; the size that is drawn where nothing is said.

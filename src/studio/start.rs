@@ -97,6 +97,8 @@ pub struct Start {
     pub open: Option<Tensor>,
     /// What the network sees beside the latent, one a condition; none where it sees nothing.
     pub beside: Vec<Tensor>,
+    /// What control networks are shown, from [`super::control_maps`].
+    pub maps: Vec<Tensor>,
 }
 
 impl Start {
@@ -135,7 +137,14 @@ impl Start {
             None => draw(&plan.latent(card))?,
         };
         let Some(seen) = seen else {
-            return Ok(Self { latents, noise, clean: None, open: None, beside: Vec::new() });
+            return Ok(Self {
+                latents,
+                noise,
+                clean: None,
+                open: None,
+                beside: Vec::new(),
+                maps: Vec::new(),
+            });
         };
         let beside = match (card.beside, &seen.open) {
             (Beside::Pixels, _) => {
@@ -167,12 +176,12 @@ impl Start {
         };
         // A network that sees the rest of the picture is trusted with it, as in diffusers.
         let open = seen.open.clone().filter(|_| card.beside == Beside::Nothing);
-        Ok(Self { latents, noise, clean, open, beside })
+        Ok(Self { latents, noise, clean, open, beside, maps: Vec::new() })
     }
 
     /// Where another model goes on: from a latent, with the same noise.
     pub(super) fn after(self, latents: Tensor) -> Self {
-        Self { latents, clean: None, open: None, beside: Vec::new(), noise: self.noise }
+        Self { latents, clean: None, open: None, beside: Vec::new(), maps: Vec::new(), noise: self.noise }
     }
 
     /// The latent before the first call of a walk.

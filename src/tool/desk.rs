@@ -224,6 +224,33 @@ impl Desk {
             .hint(format!("adapters here: {names}; `latentia import FILE` remembers one")))
     }
 
+    /// The name of an installed control network, by that name and never by a path; the only one without a name.
+    ///
+    /// # Errors
+    /// `invalid_argument` if several are here and none is named; `model_not_found` with the names of those that are here.
+    pub(super) fn control_network(&self, name: Option<&str>) -> Result<String> {
+        let here = self.studio.control_networks();
+        if let Some(found) = here.iter().find(|known| Some(known.as_str()) == name.or(Some(known))) {
+            if name.is_some() || here.len() == 1 {
+                return Ok(found.clone());
+            }
+            let message = "several control networks are installed; say which";
+            return Err(Error::argument("control_model", message)
+                .hint(format!("control networks here: {}", here.join(", "))));
+        }
+        let message = match name {
+            Some(name) => {
+                let shown: String = name.chars().take(80).flat_map(char::escape_default).collect();
+                format!("no control network `{shown}` is installed")
+            }
+            None => "no control network is installed".to_owned(),
+        };
+        let names = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+        let error = Error::new(Code::ModelNotFound, message);
+        Err(Error { param: Some("control_model".into()), ..error }
+            .hint(format!("control networks here: {names}; `latentia import FILE` remembers one")))
+    }
+
     /// Works with a model, which stays for the next call.
     ///
     /// # Errors

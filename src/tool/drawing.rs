@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::control::Control;
 use super::gate::PictureFormat;
 use super::place::Place;
 use super::{About, Answer, Desk, Gives, Tool};
@@ -59,6 +60,8 @@ pub(super) struct Words {
     pub(super) run_id: Option<String>,
     /// Whether a small copy to look at comes with the answer, where the caller can see; it does without.
     pub(super) preview: Option<bool>,
+    #[serde(flatten)]
+    pub(super) control: Control,
 }
 
 /// How many pictures.
@@ -239,6 +242,7 @@ impl Words {
             }
             None => Target::Store,
         };
+        let (control, source) = self.control.read(desk)?.unzip();
         let request = Request {
             prompt,
             negative: self.negative_prompt,
@@ -250,13 +254,14 @@ impl Words {
             eta: self.eta,
             clip_skip: self.clip_skip.map(|layers| layers as usize),
             loras,
+            controls: control.into_iter().collect(),
             ..Request::default()
         };
         Ok(Order {
             request,
             model: self.model,
             task: Task::TextToImage,
-            sources: Vec::new(),
+            sources: source.flatten().into_iter().collect(),
             filename: self.filename,
             run_id: self.run_id,
             target,

@@ -66,8 +66,8 @@ impl Source {
             ..Edit::of(image.given("image_b64")?)
         });
         order.task = Task::ImageToImage;
-        order.sources =
-            image.source("image").into_iter().chain(mask.and_then(|mask| mask.source("mask"))).collect();
+        let edited = image.source("image").into_iter().chain(mask.and_then(|mask| mask.source("mask")));
+        order.sources.splice(0..0, edited);
         Ok(order)
     }
 

@@ -10,6 +10,7 @@
 mod answer;
 mod catalogue;
 mod check;
+mod control;
 mod desk;
 mod drawing;
 mod edit;

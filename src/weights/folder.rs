@@ -161,20 +161,55 @@ impl Folder {
     /// if several variants leave a choice; and as [`Weights::open`].
     pub fn weights(&self, name: &str) -> Result<Weights> {
         check_plain(name)?;
-        let files = self.root.list(name);
-        let chosen = weights_among(name, &files)?;
-        let label = format!("{name}/{chosen}");
-        let open = |file: &str| self.root.blob(&format!("{name}/{file}"));
-        let weights = if chosen.contains(".safetensors.index.") {
-            Weights::sharded(&self.root.file(&label, limits::INDEX_BYTES)?, &label, open)?
-        } else {
-            Weights::from_blobs(vec![open(&chosen)?], &label)?
-        };
-        Ok(dialect::modern_attention(weights))
+        Ok(dialect::modern_attention(self.root.weights(name)?))
     }
 }
 
+/// One component alone: a folder of it as diffusers saves it, or a file of weights. The config beside is read if its
+/// class begins with `class`; in a folder it must be there and of that class.
+///
+/// # Errors
+/// `file_not_found`; `model_incompatible` for a folder of another class; as [`Folder::config`] and
+/// [`Folder::weights`].
+pub fn lone_component(path: &Path, class: &str) -> Result<(Option<Config>, Weights)> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    let config = match Root::Disk(folder.to_owned()).file("config.json", limits::CONFIG_BYTES) {
+        Ok(bytes) => Some(Config::read(&bytes, "config.json")?),
+        Err(error) if error.code == Code::FileNotFound => None,
+        Err(error) => return Err(error),
+    };
+    let is_one = |config: &Config| {
+        config.opt_text("_class_name").is_ok_and(|it| it.is_some_and(|it| it.starts_with(class)))
+    };
+    if !path.is_dir() {
+        return Ok((config.filter(is_one), Weights::open(path)?));
+    }
+    let name = file_label(path);
+    if !config.as_ref().is_some_and(is_one) {
+        let message = format!("the folder `{name}` has no config.json of a {class}");
+        return Err(Error::new(Code::ModelIncompatible, message));
+    }
+    let inside = std::path::absolute(path).ok();
+    let place =
+        inside.as_deref().and_then(|path| Some((path.parent()?.to_owned(), path.file_name()?.to_str()?)));
+    let Some((parent, name)) = place else {
+        return Err(Error::new(Code::FileNotFound, format!("there is no folder `{name}`")));
+    };
+    Ok((config, Root::Disk(parent).weights(name)?))
+}
+
 impl Root {
+    /// The weights of a component: one file or all its shards.
+    fn weights(&self, name: &str) -> Result<Weights> {
+        let chosen = weights_among(name, &self.list(name))?;
+        let label = format!("{name}/{chosen}");
+        let open = |file: &str| self.blob(&format!("{name}/{file}"));
+        if chosen.contains(".safetensors.index.") {
+            return Weights::sharded(&self.file(&label, limits::INDEX_BYTES)?, &label, open);
+        }
+        Weights::from_blobs(vec![open(&chosen)?], &label)
+    }
+
     fn file(&self, path: &str, limit: usize) -> Result<Cow<'static, [u8]>> {
         match self {
             Self::Disk(root) => Ok(read_file(&root.join(path), path, limit)?.into()),

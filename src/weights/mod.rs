@@ -28,9 +28,9 @@ pub mod synthetic;
 
 pub use crate::kernel::block::Block;
 pub use config::{Config, read_json};
-pub use dialect::{Single, TextEncoder, vae};
+pub use dialect::{Single, TextEncoder, control, vae};
 pub use embedding::Embedding;
-pub use folder::{Component, Embedded, Folder, weights_among};
+pub use folder::{Component, Embedded, Folder, lone_component, weights_among};
 pub use gguf::Value;
 pub use inventory::{Inventory, Scalar, TensorInfo};
 pub use packing::{FourBit, Nested, Packing, Place, Scale};

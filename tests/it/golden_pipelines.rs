@@ -14,6 +14,7 @@ use latentia::weights::{Config, Folder, Lora, Weights};
 
 use crate::fixtures;
 use crate::golden::{Account, Case, Outcome, cases, close, distance, name};
+use crate::golden_control;
 use crate::golden_whole::whole;
 
 /// Pipelines that we have; the others are listed as not yet supported.
@@ -27,6 +28,9 @@ const PIPELINES: &[&str] = &[
     "StableDiffusionXLImg2ImgPipeline",
     "StableDiffusionXLInpaintPipeline",
     "StableDiffusionUpscalePipeline",
+    "StableDiffusionControlNetPipeline",
+    "StableDiffusionControlNetImg2ImgPipeline",
+    "StableDiffusionXLControlNetPipeline",
 ];
 /// What `case.json` may say; anything else is an adapter that we do not have.
 const KEYS: &[&str] = &[
@@ -44,6 +48,7 @@ const KEYS: &[&str] = &[
     "versions",
     "lora",
     "same_golden_for",
+    "controlnet",
 ];
 
 pub(crate) fn said(error: impl std::fmt::Display) -> String {
@@ -111,6 +116,7 @@ fn stages(case: &Case) -> Outcome {
     let told = text(case, &parts)?;
     schedule(case)?;
     steps(case)?;
+    golden_control::calls(case, &told.context, &told.pooled)?;
     unet(case, &parts, &told)?;
     vae(case, &parts)?;
     whole(case, plain.clone(), &case.loras())?;
@@ -316,24 +322,26 @@ fn unet(case: &Case, parts: &Parts, told: &Told) -> Outcome {
         None => Vec::new(),
     };
     let heard = Heard {
-        text: network.listen(&told.context).map_err(said)?,
+        text: network.trunk().listen(&told.context).map_err(said)?,
         guidance: case.get("unet.00.in.timestep_cond").cloned(),
         added: match case.get("unet.00.in.class_labels") {
             Some(labels) => {
                 let labels = labels.to_vec1::<i64>().map_err(said)?;
                 let labels: Vec<usize> = labels.into_iter().map(|label| label as usize).collect();
-                network.hear_grain(&labels).map_err(said)?
+                network.trunk().hear_grain(&labels).map_err(said)?
             }
             None if sizes.is_empty() => None,
-            None => network.hear(&told.pooled, &sizes).map_err(said)?,
+            None => network.trunk().hear(&told.pooled, &sizes).map_err(said)?,
         },
     };
     let mut calls = 0;
     while let Some(golden) = case.get(&format!("unet.{calls:02}.out")) {
         let at = |what: &str| case.get(&format!("unet.{calls:02}.in.{what}")).ok_or("no input of the U-net");
         let time = at("timestep")?.to_dtype(DType::F64).and_then(|t| t.flatten_all()?.get(0)?.to_scalar());
-        let ours =
-            network.forward(at("sample")?, time.map_err(said)?, &heard, &mut Watch::quiet()).map_err(said)?;
+        let x = at("sample")?;
+        let added = golden_control::residuals(case, calls, x.dim(0).map_err(said)?)?;
+        let told = (&heard, added.as_ref());
+        let ours = network.forward(x, time.map_err(said)?, told, &mut Watch::quiet()).map_err(said)?;
         close(&format!("unet.{calls:02}"), &ours, golden, 1e-5)?;
         calls += 1;
     }

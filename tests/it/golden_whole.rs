@@ -7,12 +7,13 @@ use latentia::diffusion::{Noise, Visit};
 use latentia::event::Watch;
 use latentia::family::{Parts, Task};
 use latentia::studio::{
-    Canvas, DeviceClass, Edit, Given, Model, Plan, Precision, Request, Residency, Seen, Sizes, Start, encode,
-    render,
+    Canvas, ControlPicture, DeviceClass, Edit, Given, Model, Plan, Precision, Request, Residency, Seen,
+    Sizes, Start, control_maps, encode, render,
 };
 use latentia::weights::Lora;
 
 use crate::golden::{Case, Outcome, close};
+use crate::golden_control;
 use crate::golden_pipelines::{eta, said, settings};
 
 /// What a case asks for, as a user would.
@@ -23,7 +24,20 @@ pub(crate) fn request(case: &Case, (image, count): (usize, usize)) -> Result<Req
         texts[image * texts.len() / count].clone()
     };
     let given = |name: &str| case.file(name).map(|path| Given::open(&path)).transpose().map_err(said);
-    let edit = match given("image")? {
+    // Of control networks the pipelines of new pictures call theirs `image`.
+    let steers = case.path("controlnet").is_some();
+    let is_new = steers && case.file("control_image").is_none();
+    let controls = match given(if is_new { "image" } else { "control_image" })? {
+        Some(image) if steers => vec![ControlPicture {
+            kind: "edges".into(),
+            image,
+            scale: case.number("controlnet_conditioning_scale").unwrap_or(default_scale(case)),
+            model: String::new(),
+        }],
+        _ => Vec::new(),
+    };
+    let shares = ["control_guidance_start", "control_guidance_end"].map(|name| case.number(name));
+    let edit = match given("image")?.filter(|_| !is_new) {
         Some(image) => Some(Edit {
             mask: given("mask_image")?,
             strength: case.number("strength"),
@@ -49,8 +63,17 @@ pub(crate) fn request(case: &Case, (image, count): (usize, usize)) -> Result<Req
         guidance_rescale: case.number("guidance_rescale"),
         clip_skip: side("clip_skip"),
         edit,
+        control_guess: case.argument("guess_mode") == true,
+        control_window: shares[0].zip(shares[1]).map(|(from, to)| [from, to]),
+        controls,
         ..Request::default()
     })
+}
+
+/// The scale of diffusers' pipelines with control networks: that from a picture has another.
+fn default_scale(case: &Case) -> f64 {
+    let class = case.json["pipeline_class"].as_str().unwrap_or_default();
+    if class.ends_with("ControlNetImg2ImgPipeline") { 0.8 } else { 1.0 }
 }
 
 /// What XL is told of sizes; diffusers counts rows before columns.
@@ -89,6 +112,7 @@ pub(crate) fn whole(case: &Case, parts: Parts, loras: &[(PathBuf, f64)]) -> Outc
         let worn = loras.iter().map(|(path, scale)| Ok((Lora::open(path)?, *scale)));
         let worn =
             worn.collect::<Result<Vec<_>, _>>().map_err(|error: latentia::error::Error| said(error))?;
+        model.steer(golden_control::open(case)?.into_iter().collect()).map_err(said)?;
         model.wear(&worn, &mut watch).map_err(said)?;
         let engine = model.engine().clone();
         let mut card = model.card().clone();
@@ -106,6 +130,12 @@ pub(crate) fn whole(case: &Case, parts: Parts, loras: &[(PathBuf, f64)]) -> Outc
         let noise = Noise::given(draws);
         let given = latents.map(one).transpose()?;
         let start = Start::with(&plan, model.card(), seen.as_ref(), noise, given).map_err(said)?;
+        let maps = control_maps(&request.controls, &plan).map_err(said)?;
+        for map in &maps {
+            let golden = case.get("controlnet.00.in.controlnet_cond").ok_or("no control picture")?;
+            close("control picture", map, &golden.narrow(0, 0, 1).map_err(said)?, 1e-3)?;
+        }
+        let start = Start { maps, ..start };
         let frames = walked(case, (image, &plan), &mut model, |model, visitor| {
             render(&plan, model, (&told, start), Residency::Stay, visitor, &mut watch).map_err(said)
         })?;

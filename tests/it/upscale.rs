@@ -29,13 +29,14 @@ fn levels_whose_first_attention_asks_the_text_are_those_of_diffusers() {
     let labels = golden["class_labels"].to_vec1::<i64>().expect("labels");
     let labels: Vec<usize> = labels.into_iter().map(|label| label as usize).collect();
     let heard = Heard {
-        text: network.listen(&golden["encoder_hidden_states"]).expect("listens"),
+        text: network.trunk().listen(&golden["encoder_hidden_states"]).expect("listens"),
         guidance: None,
-        added: network.hear_grain(&labels).expect("hears"),
+        added: network.trunk().hear_grain(&labels).expect("hears"),
     };
-    let ours = network.forward(&golden["sample"], 500.0, &heard, &mut Watch::quiet()).expect("a call");
+    let ours =
+        network.forward(&golden["sample"], 500.0, (&heard, None), &mut Watch::quiet()).expect("a call");
     close("crossed", &ours, &golden["out"], 1e-5).unwrap();
-    let error = network.hear_grain(&[10]).expect_err("there are ten");
+    let error = network.trunk().hear_grain(&[10]).expect_err("there are ten");
     assert_eq!(error.param.as_deref(), Some("noise_level"));
 }
 

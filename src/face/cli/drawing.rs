@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::super::progress::Progress;
+use super::control::ControlArgs;
 use super::destination::{Destination, stem};
 use super::sizes::SizesArgs;
 use super::{answer, home, lost_output, spoken_bytes, store};
@@ -92,6 +93,8 @@ pub(super) struct Drawing {
     refiner_from: Option<f64>,
     #[command(flatten)]
     sizes: SizesArgs,
+    #[command(flatten)]
+    control: ControlArgs,
     /// A safetensors file with a tensor `latents` to start from.
     #[arg(long, value_name = "FILE")]
     latents: Option<PathBuf>,
@@ -374,6 +377,7 @@ fn draw(
     let device = arguments.device.class();
     let precision = arguments.precision();
     let model = arguments.model.as_deref();
+    let controls = arguments.control.pictures()?;
     if let Some(picture) = &arguments.from {
         let plan = Plan::from_picture(picture)?;
         let model = model.or_else(|| plan.model.needed());
@@ -389,12 +393,13 @@ fn draw(
             mask,
             loras: arguments.loras.clone(),
             embeddings: arguments.embeddings.clone(),
+            controls,
         };
         return studio.repeat(&mut model, plan, &sources, watch, finished);
     }
     let mut model = arguments.open(&studio, model, device, precision)?;
     let prompt = prompt.unwrap_or_default().to_owned();
-    let request = Request { prompt, edit, ..arguments.request() };
+    let request = Request { prompt, edit, controls, ..arguments.request() };
     studio.generate(&mut model, &request, watch, finished)
 }
 
@@ -469,6 +474,9 @@ impl Drawing {
             embeddings: self.embeddings.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),
             edit: None,
+            controls: Vec::new(),
+            control_guess: self.control.guess,
+            control_window: self.control.window,
             tiling: match self.vae_tiling {
                 TilingArg::Auto => Tiling::Auto,
                 TilingArg::On => Tiling::On,

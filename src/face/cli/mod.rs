@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 mod artifacts;
+mod control;
 mod destination;
 mod drawing;
 mod du;

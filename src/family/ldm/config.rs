@@ -92,6 +92,16 @@ const FIXED: &[(&str, &str)] = &[
 ];
 
 impl UnetConfig {
+    /// Widths of what the way down leaves for the way up: that of the way in, then those of every layer and halving.
+    pub fn skips(&self) -> Vec<usize> {
+        let mut skips = vec![self.levels[0].channels];
+        for (i, level) in self.levels.iter().enumerate() {
+            let halvings = usize::from(i + 1 < self.levels.len());
+            skips.extend(std::iter::repeat_n(level.channels, level.layers + halvings));
+        }
+        skips
+    }
+
     /// Reads diffusers' `config.json`.
     ///
     /// # Errors
@@ -248,13 +258,17 @@ impl UnetConfig {
     /// # Source
     /// `models.md` 2.1 and 3.2: the published configs of SD 1.5 and 2.1.
     pub fn from_shapes(inventory: &Inventory) -> Result<Self> {
-        let unlike = |what: &str| {
-            Error::new(
-                Code::ModelIncompatible,
-                format!("the denoiser's shapes cannot tell its config: {what}"),
-            )
-            .hint("give the folder of its configs with --config")
-        };
+        let trunk = Self::trunk_from_shapes(inventory)?;
+        let output = inventory.shape("conv_out.weight").and_then(|shape| shape.first()).copied();
+        let output = output.ok_or_else(|| unlike("no tensor `conv_out.weight`"))?;
+        Ok(Self { output, ..trunk })
+    }
+
+    /// The same of a network that may have no way up and no way out.
+    ///
+    /// # Errors
+    /// As [`Self::from_shapes`].
+    pub(super) fn trunk_from_shapes(inventory: &Inventory) -> Result<Self> {
         let shape = |name: &str| inventory.shape(name).ok_or_else(|| unlike(&format!("no tensor `{name}`")));
         let last = |name: &str| Ok::<_, Error>(shape(name)?.get(1).copied().unwrap_or(0));
         let count = inventory.blocks("down_blocks");
@@ -300,7 +314,7 @@ impl UnetConfig {
         levels.iter_mut().for_each(|level| level.context = text);
         Ok(Self {
             input: first.get(1).copied().unwrap_or(0),
-            output: shape("conv_out.weight")?[0],
+            output: first.get(1).copied().unwrap_or(0),
             middle_depth: depth("mid_block"),
             groups: 32,
             eps: 1e-5,
@@ -322,4 +336,10 @@ impl UnetConfig {
             levels,
         })
     }
+}
+
+/// The error for tensors that are not those of such a network.
+fn unlike(what: &str) -> Error {
+    Error::new(Code::ModelIncompatible, format!("the network's shapes cannot tell its config: {what}"))
+        .hint("give the folder of its configs with --config")
 }

@@ -1,28 +1,30 @@
 //! Latent diffusion with a U-net and CLIP: Stable Diffusion 1.x, 2.x and XL, and what is trained in their form.
 
+mod bound;
 mod conditioner;
 pub mod config;
+pub mod control;
 mod detect;
 mod peak;
 mod shapes;
 mod transformer;
+pub mod trunk;
 pub mod unet;
 
+pub use bound::Network;
 pub use conditioner::{ClipConditioner, Reads};
+pub use control::{ControlConfig, ControlNet, Steering};
 pub use detect::tokenizer;
-pub use unet::{Heard, Unet};
+pub use trunk::{Heard, Trunk};
+pub use unet::{Residuals, Unet};
 
-use std::borrow::Cow;
+use candle_core::DType;
 
-use candle_core::{DType, Tensor};
-
-use super::contract::{Card, Conditioner, Conditioning, Denoiser, Family, Need, Needs, Place, Variant};
+use super::contract::{Card, Conditioner, Denoiser, Family, Need, Needs, Place, Variant};
+use super::control::Control;
 use super::parts::Parts;
 use crate::codec::{AutoencoderKl, AutoencoderTiny, Codec, KlConfig, TinyConfig};
-use crate::diffusion::{Level, Predict};
 use crate::error::Result;
-use crate::event::Watch;
-use crate::nn::sinusoid;
 use crate::text::{ClipConfig, ClipText};
 use config::UnetConfig;
 
@@ -52,6 +54,14 @@ struct Encoder {
     /// The component of its weights, and that of its tokenizer.
     components: [&'static str; 2],
     config: ClipConfig,
+}
+
+/// The sizes of a control network, from its config or its shapes.
+fn control_config(control: &Control) -> Result<ControlConfig> {
+    match control.config() {
+        Some(config) => ControlConfig::read(config),
+        None => ControlConfig::from_shapes(control.weights().inventory()),
+    }
 }
 
 /// Either of the codecs that such pipelines carry.
@@ -87,11 +97,14 @@ impl Variant for StableDiffusion {
             CodecConfig::Kl(config) => peak::kl(config, latent),
             CodecConfig::Tiny(config) => peak::tiny(config, latent),
         };
+        let controls = parts.controls()?;
+        let steering: u64 = controls.iter().map(|control| control.weights().bytes_kept(at.dtype)).sum();
         Ok(Needs {
             encode,
             denoise: Need {
-                weights: kept("unet", at.dtype)?,
-                activations: peak::unet(&self.unet, rows, latent),
+                weights: kept("unet", at.dtype)? + steering,
+                activations: peak::unet(&self.unet, rows, latent)
+                    + peak::controls(&self.unet, controls.len(), rows, latent),
             },
             decode: Need { weights: kept("vae", self.codec_dtype(at))?, activations: decoded },
         })
@@ -114,7 +127,17 @@ impl Variant for StableDiffusion {
 
     fn denoiser(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Denoiser>> {
         let vb = parts.weights("unet")?.var_builder(at.dtype, &at.device);
-        Ok(Box::new(Unet::new(&self.unet, &vb)?))
+        let controls = parts.controls()?;
+        let controls = controls.iter().map(|control| {
+            let vb = control.weights().var_builder(at.dtype, &at.device);
+            Ok(ControlNet::new(&control_config(control)?, &vb)?)
+        });
+        let controls = controls.collect::<Result<_>>()?;
+        Ok(Box::new(Network { unet: Unet::new(&self.unet, &vb)?, controls }))
+    }
+
+    fn check_control(&self, control: &Control) -> Result<()> {
+        control_config(control)?.must_fit(&self.unet, (self.card.latent_channels, self.card.factor))
     }
 
     fn codec(&self, parts: &Parts, at: &Place) -> Result<Box<dyn Codec>> {
@@ -123,51 +146,5 @@ impl Variant for StableDiffusion {
             CodecConfig::Kl(config) => Box::new(AutoencoderKl::new(config, &vb)?),
             CodecConfig::Tiny(config) => Box::new(AutoencoderTiny::new(config, &vb)?),
         })
-    }
-}
-
-impl Denoiser for Unet {
-    fn bind<'a>(&'a self, told: &[Conditioning]) -> Result<Box<dyn Predict + 'a>> {
-        let contexts: Vec<_> = told.iter().map(|row| &row.context).collect();
-        let text = self.listen(&Tensor::cat(&contexts, 0)?)?;
-        let guidance = match self.config().guidance {
-            Some(width) => {
-                // The embedding hears w = guidance − 1, a thousandfold (Luo et al. 2023, arXiv 2310.04378, eq. 14).
-                let scales: Vec<_> =
-                    told.iter().map(|row| (row.guidance.unwrap_or(1.0) - 1.0) * 1000.0).collect();
-                Some(sinusoid(&scales, width, false, 1.0)?)
-            }
-            None => None,
-        };
-        let pooled: Vec<_> = told.iter().filter_map(|row| row.pooled.as_ref()).collect();
-        let sizes: Vec<_> = told.iter().map(|row| row.sizes.clone()).collect();
-        let mut added = if pooled.is_empty() { None } else { self.hear(&Tensor::cat(&pooled, 0)?, &sizes)? };
-        let grains: Vec<usize> = told.iter().filter_map(|row| row.noise_level).collect();
-        if let Some(grain) = if grains.is_empty() { None } else { self.hear_grain(&grains)? } {
-            added = Some(match added {
-                Some(added) => (added + grain)?,
-                None => grain,
-            });
-        }
-        let beside: Vec<_> = told.iter().filter_map(|row| row.beside.as_ref()).collect();
-        let beside = if beside.is_empty() { None } else { Some(Tensor::cat(&beside, 0)?) };
-        Ok(Box::new(Bound { network: self, heard: Heard { text, guidance, added }, beside }))
-    }
-}
-
-/// The network, told what to draw.
-struct Bound<'a> {
-    network: &'a Unet,
-    heard: Heard,
-    beside: Option<Tensor>, // [B, C', h, w]
-}
-
-impl Predict for Bound<'_> {
-    fn predict(&mut self, x: &Tensor, at: &Level, watch: &mut Watch<'_>) -> Result<Tensor> {
-        let x = match &self.beside {
-            Some(beside) => Cow::Owned(Tensor::cat(&[x, beside], 1)?),
-            None => Cow::Borrowed(x),
-        };
-        self.network.forward(&x, at.time, &self.heard, watch)
     }
 }

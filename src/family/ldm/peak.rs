@@ -89,6 +89,28 @@ pub(super) fn unet(config: &UnetConfig, rows: usize, latent: [usize; 2]) -> u64 
     tally.most.saturating_mul(NUMBER)
 }
 
+/// Bytes that `count` control networks keep beside a call of the U-net: what they add to it, summed, and of each what it
+/// saw and the keys and values of its prompts.
+pub(super) fn controls(config: &UnetConfig, count: usize, rows: usize, latent: [usize; 2]) -> u64 {
+    if count == 0 {
+        return 0;
+    }
+    let pixels = |level: usize| {
+        let [h, w] = latent.map(|side| side.div_ceil(1 << level.min(60)) as u64);
+        h * w
+    };
+    let first = config.levels.first().map_or(0, |level| level.channels as u64);
+    let seen = first * pixels(0);
+    let last = config.levels.len().saturating_sub(1);
+    let added = config.levels.iter().enumerate().map(|(i, level)| {
+        let half = if i < last { pixels(i + 1) } else { pixels(i) }; // the coarsest level hands over the middle
+        level.channels as u64 * (level.layers as u64 * pixels(i) + half)
+    });
+    let added = seen + added.sum::<u64>();
+    let each = seen + heard(config) * rows as u64 / 2;
+    (added * rows as u64 + each * count as u64).saturating_mul(NUMBER)
+}
+
 /// Numbers of the keys and values of one prompt that a walk keeps.
 fn heard(config: &UnetConfig) -> u64 {
     let level = |level: &Level| {

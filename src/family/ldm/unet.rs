@@ -3,121 +3,43 @@
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::config::{Level, UnetConfig};
-use super::transformer::{Told, Transformer, TransformerShape};
+use super::config::UnetConfig;
+use super::trunk::{Heard, Layer, Reader, Trunk};
 use crate::error;
 use crate::event::Watch;
-use crate::nn::{
-    Conv2d, Downsample, GroupNorm, KeyValue, Resnet, ResnetShape, TimeEmbedding, Upsample, Window,
-    activation_dtype, sinusoid,
-};
-
-/// A residual block and the transformer that may follow it.
-struct Layer {
-    resnet: Resnet,
-    transformer: Option<Transformer>,
-}
-
-impl Layer {
-    fn forward(&self, x: &Tensor, time: &Tensor, told: &Told) -> Result<Tensor> {
-        let x = self.resnet.forward(x, Some(time))?;
-        match &self.transformer {
-            Some(transformer) => transformer.forward(&x, told),
-            None => Ok(x),
-        }
-    }
-}
-
-/// The coarsest level between the ways down and up.
-struct Middle {
-    first: Resnet,
-    transformer: Transformer,
-    second: Resnet,
-}
+use crate::nn::{Conv2d, GroupNorm, Upsample, Window};
 
 /// The network.
 pub struct Unet {
-    config: UnetConfig,
-    time: TimeEmbedding,
-    added: Option<TimeEmbedding>,
-    grains: Option<Tensor>, // [N, D]
-    input: Conv2d,
-    down: Vec<(Vec<Layer>, Option<Downsample>)>,
-    middle: Option<Middle>,
+    trunk: Trunk,
     up: Vec<(Vec<Layer>, Option<Upsample>)>,
     norm: GroupNorm,
     output: Conv2d,
-    listeners: Vec<KeyValue>,
-    dtype: DType,
 }
 
-/// What the network is told for a whole walk.
-#[derive(Debug, Clone, Default)]
-pub struct Heard {
-    /// From [`Unet::listen`].
-    pub text: Vec<[Tensor; 2]>,
-    /// The guidance `[B, G]`, where the network was distilled to hear it.
-    pub guidance: Option<Tensor>,
-    /// From [`Unet::hear`] and [`Unet::hear_grain`], their sum.
-    pub added: Option<Tensor>,
+/// What is added to what the way down and the middle leave for the way up.
+///
+/// # Shapes
+/// `[B, h, w, C]`, each as what it is added to.
+#[derive(Debug, Clone)]
+pub struct Residuals {
+    /// One for the way in and each layer and halving of the way down.
+    pub down: Vec<Tensor>,
+    /// That of the middle.
+    pub middle: Tensor,
 }
 
-/// Reads layers of one network, counting those that listen to the text.
-struct Reader<'a> {
-    config: &'a UnetConfig,
-    listeners: Vec<KeyValue>,
-}
-
-impl Reader<'_> {
-    fn resnet(&self, input: usize, output: usize, vb: &VarBuilder) -> Result<Resnet> {
-        let UnetConfig { time, groups, eps, .. } = *self.config;
-        Resnet::new(ResnetShape { input, output, time: Some(time), groups, eps }, vb)
+impl Residuals {
+    /// The sum with those of another network.
+    pub(super) fn plus(&self, other: &Self) -> Result<Self> {
+        let down = self.down.iter().zip(&other.down).map(|(a, b)| a + b).collect::<Result<_>>()?;
+        Ok(Self { down, middle: (&self.middle + &other.middle)? })
     }
 
-    fn transformer(&mut self, level: &Level, depth: usize, vb: &VarBuilder) -> Result<Transformer> {
-        let shape = TransformerShape {
-            channels: level.channels,
-            heads: level.heads,
-            context: level.context,
-            depth,
-            groups: self.config.groups,
-            linear_projection: self.config.linear_projection,
-            crosses: level.crosses,
-        };
-        Transformer::new(shape, &mut self.listeners, vb)
-    }
-
-    /// One layer for each width in `inputs`.
-    fn layers(
-        &mut self,
-        level: &Level,
-        depth: Option<usize>,
-        inputs: &[usize],
-        vb: &VarBuilder,
-    ) -> Result<Vec<Layer>> {
-        let mut layers = Vec::with_capacity(inputs.len());
-        for (i, &input) in inputs.iter().enumerate() {
-            let resnet = self.resnet(input, level.channels, &vb.pp(format!("resnets.{i}")))?;
-            let transformer = match depth {
-                Some(depth) => Some(self.transformer(level, depth, &vb.pp(format!("attentions.{i}")))?),
-                None => None,
-            };
-            layers.push(Layer { resnet, transformer });
-        }
-        Ok(layers)
-    }
-
-    fn middle(&mut self, vb: &VarBuilder) -> Result<Option<Middle>> {
-        let (Some(depth), Some(level)) = (self.config.middle_depth, self.config.levels.last()) else {
-            return Ok(None);
-        };
-        let width = level.channels;
-        let first = self.resnet(width, width, &vb.pp("resnets.0"))?;
-        // The middle has no such choice.
-        let level = Level { crosses: false, ..level.clone() };
-        let transformer = self.transformer(&level, depth, &vb.pp("attentions.0"))?;
-        let second = self.resnet(width, width, &vb.pp("resnets.1"))?;
-        Ok(Some(Middle { first, transformer, second }))
+    /// The same of every tensor.
+    pub(super) fn map(&self, change: impl Fn(&Tensor) -> error::Result<Tensor>) -> error::Result<Self> {
+        let down = self.down.iter().map(&change).collect::<error::Result<_>>()?;
+        Ok(Self { down, middle: change(&self.middle)? })
     }
 }
 
@@ -127,31 +49,13 @@ impl Unet {
     /// # Errors
     /// The tensor that is missing or has another shape.
     pub fn new(config: &UnetConfig, vb: &VarBuilder) -> Result<Self> {
-        let mut reader = Reader { config, listeners: Vec::new() };
-        let levels = &config.levels;
-        let (first, count) = (levels[0].channels, levels.len());
-
-        let mut down = Vec::with_capacity(count);
-        let mut skips = vec![first]; // widths of what the way down leaves for the way up
-        let mut width = first;
-        for (i, level) in levels.iter().enumerate() {
-            let vb = vb.pp(format!("down_blocks.{i}"));
-            let mut inputs = vec![level.channels; level.layers];
-            inputs[0] = width;
-            width = level.channels;
-            skips.extend(std::iter::repeat_n(width, level.layers));
-            let layers = reader.layers(level, level.down_depth, &inputs, &vb)?;
-            let half = if i + 1 < count {
-                skips.push(width);
-                Some(Downsample::new(width, config.down_padding, &vb.pp("downsamplers.0"))?)
-            } else {
-                None
-            };
-            down.push((layers, half));
-        }
-        let middle = reader.middle(&vb.pp("mid_block"))?;
+        let mut reader = Reader::new(config);
+        let mut trunk = Trunk::new(&mut reader, vb)?;
+        let (first, count) = (config.levels[0].channels, config.levels.len());
+        let mut skips = config.skips();
+        let mut width = config.levels[count - 1].channels;
         let mut up = Vec::with_capacity(count);
-        for (i, level) in levels.iter().rev().enumerate() {
+        for (i, level) in config.levels.iter().rev().enumerate() {
             let vb = vb.pp(format!("up_blocks.{i}"));
             let mut inputs = Vec::with_capacity(level.layers + 1);
             for _ in 0..=level.layers {
@@ -163,136 +67,47 @@ impl Unet {
                 if i + 1 < count { Some(Upsample::new(width, &vb.pp("upsamplers.0"))?) } else { None };
             up.push((layers, twice));
         }
+        trunk.listeners = reader.into_listeners();
         Ok(Self {
-            time: TimeEmbedding::new(first, config.time, config.guidance, &vb.pp("time_embedding"))?,
-            added: match config.added {
-                Some(added) => {
-                    Some(TimeEmbedding::new(added.width, config.time, None, &vb.pp("add_embedding"))?)
-                }
-                None => None,
-            },
-            grains: match config.grains {
-                Some(count) => Some(
-                    vb.get((count, config.time), "class_embedding.weight")?.to_dtype(activation_dtype(vb))?,
-                ),
-                None => None,
-            },
-            input: Conv2d::new(config.input, first, Window::same(3), &vb.pp("conv_in"))?,
-            down,
-            middle,
+            trunk,
             up,
             norm: GroupNorm::new(config.groups, first, config.eps, &vb.pp("conv_norm_out"))?,
             output: Conv2d::new(first, config.output, Window::same(3), &vb.pp("conv_out"))?,
-            listeners: reader.listeners,
-            dtype: activation_dtype(vb),
-            config: config.clone(),
         })
     }
 
-    /// The sizes it was read with.
-    pub fn config(&self) -> &UnetConfig {
-        &self.config
+    /// The way in, the way down and the middle.
+    pub fn trunk(&self) -> &Trunk {
+        &self.trunk
     }
 
-    /// What every attention to the text needs of it, once for a whole walk.
-    ///
-    /// # Shapes
-    /// `context` `[B, L, D]`.
-    pub fn listen(&self, context: &Tensor) -> Result<Vec<[Tensor; 2]>> {
-        let context = context.to_dtype(self.dtype)?;
-        self.listeners.iter().map(|listener| listener.project(&context)).collect()
-    }
-
-    /// What the network hears beside the time, once for a whole walk: the whole prompts and their sizes.
-    ///
-    /// # Shapes
-    /// `pooled` `[B, P]`, `sizes` B × N → `[B, D]`; `None` where the network hears no such thing.
-    ///
-    /// # Errors
-    /// `internal` if the widths do not add up.
-    pub fn hear(&self, pooled: &Tensor, sizes: &[Vec<f64>]) -> error::Result<Option<Tensor>> {
-        let (Some(embed), Some(added)) = (&self.added, self.config.added) else { return Ok(None) };
-        let UnetConfig { cosine_first, freq_shift, .. } = self.config;
-        let waves = sinusoid(&sizes.concat(), added.size, cosine_first, freq_shift)?;
-        let waves = waves.reshape((sizes.len(), waves.elem_count() / sizes.len().max(1)))?;
-        let pooled = pooled.to_device(waves.device())?.to_dtype(waves.dtype())?;
-        let both = Tensor::cat(&[&pooled, &waves], 1)?; // [B, P + N·S]
-        if both.dim(1)? != added.width {
-            let message =
-                format!("the prompt and its sizes have {} numbers, not {}", both.dim(1)?, added.width);
-            return Err(error::Error::internal(message));
-        }
-        Ok(Some(embed.forward(&both, None)?))
-    }
-
-    /// What the network hears of the noise on the given picture, once for a whole walk.
-    ///
-    /// # Shapes
-    /// `levels` B × 1 → `[B, D]`; `None` where the network hears no such thing.
-    ///
-    /// # Errors
-    /// `invalid_argument` for a level that it was not trained on.
-    ///
-    /// # Source
-    /// `huggingface/diffusers src/diffusers/models/unets/unet_2d_condition.py`, `num_class_embeds`, Apache-2.0.
-    pub fn hear_grain(&self, levels: &[usize]) -> error::Result<Option<Tensor>> {
-        let Some(known) = &self.grains else { return Ok(None) };
-        let count = known.dim(0)?;
-        if let Some(level) = levels.iter().find(|level| **level >= count) {
-            let message = format!("noise_level {level} is not from 0 to {}", count - 1);
-            return Err(error::Error::argument("noise_level", message));
-        }
-        let levels: Vec<u32> = levels.iter().map(|&level| level as u32).collect();
-        let levels = Tensor::new(levels, known.device())?;
-        Ok(Some(known.index_select(&levels, 0)?))
-    }
-
-    /// One call of the network.
+    /// One call of the network, with what control networks add.
     ///
     /// # Shapes
     /// `x` `[B, C, H, W]` → `[B, C', H, W]` f32.
     ///
     /// # Errors
-    /// `cancelled` between blocks.
+    /// `cancelled` between blocks; `internal` for residuals of another network.
     pub fn forward(
         &self,
         x: &Tensor,
         time: f64,
-        heard: &Heard,
+        (heard, residuals): (&Heard, Option<&Residuals>),
         watch: &mut Watch<'_>,
     ) -> error::Result<Tensor> {
-        let UnetConfig { cosine_first, freq_shift, ref levels, .. } = self.config;
-        let rows = x.dim(0)?;
-        let wave = sinusoid(&vec![time; rows], levels[0].channels, cosine_first, freq_shift)?;
-        let mut time = self.time.forward(&wave, heard.guidance.as_ref())?;
-        if let Some(added) = &heard.added {
-            time = (time + added)?;
-        }
-        let time = time.silu()?; // [B, D], heard by every residual block
+        let time = self.trunk.time(time, x.dim(0)?, heard)?;
         let told = &heard.text;
-
-        let mut x = x.permute((0, 2, 3, 1))?.contiguous()?.to_dtype(self.dtype)?; // [B, H, W, C]
-        if self.config.centre {
-            x = ((x * 2.0)? - 1.0)?;
-        }
-        let mut x = self.input.forward(&x)?;
-        let mut skips = vec![x.clone()];
-        for (layers, half) in &self.down {
-            for layer in layers {
-                watch.check()?;
-                x = layer.forward(&x, &time, told)?;
-                skips.push(x.clone());
+        let (mut x, mut skips) = self.trunk.descend(self.trunk.enter(x)?, &time, told, watch)?;
+        if let Some(residuals) = residuals {
+            if residuals.down.len() != skips.len() {
+                let message =
+                    format!("{} residuals for {} layers of the way down", residuals.down.len(), skips.len());
+                return Err(error::Error::internal(message));
             }
-            if let Some(half) = half {
-                x = half.forward(&x)?;
-                skips.push(x.clone());
+            for (skip, residual) in skips.iter_mut().zip(&residuals.down) {
+                *skip = (&*skip + residual)?;
             }
-        }
-        if let Some(middle) = &self.middle {
-            watch.check()?;
-            x = middle.first.forward(&x, Some(&time))?;
-            x = middle.transformer.forward(&x, told)?;
-            x = middle.second.forward(&x, Some(&time))?;
+            x = (x + &residuals.middle)?;
         }
         for (layers, twice) in &self.up {
             for layer in layers {

@@ -10,11 +10,13 @@
 //! (Apache-2.0), checked tensor by tensor against the fixtures.
 
 mod clip;
+mod control;
 mod llama;
 mod single;
 mod unet;
 mod vae;
 
+pub use control::control;
 pub use single::{Single, TextEncoder};
 pub(super) use unet::modules as ldm_modules;
 

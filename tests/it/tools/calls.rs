@@ -1,6 +1,8 @@
 //! `latentia tools call`: what a workflow gets on standard output.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -132,6 +134,52 @@ fn arguments_that_do_not_fit_are_named() {
     );
     let output = bench.call_raw("vision_text_to_image", b"{}", &[]);
     assert_eq!(output.status.code(), Some(2), "the exit code of the table");
+}
+
+/// C31: a picture that steers is typed, heeded where a network can read it, and refused elsewhere.
+#[test]
+fn a_control_picture_steers_where_a_network_reads_it_and_is_refused_elsewhere() {
+    let bench = Bench::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    fs::copy(root.join("control/photo.png"), bench.path("workspace").join("photo.png")).unwrap();
+    let ask = |more: Value| {
+        let mut ask = json!({ "prompt": "a", "model": "toy", "steps": 1, "seed": 1, "size": "64x64",
+            "control_image_path": "photo.png" });
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        bench.call("vision_text_to_image", &ask)
+    };
+    let import = |name: &str, path: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_latentia"));
+        command.env("LATENTIA_HOME", bench.path("home")).args(["import", "--name", name]);
+        let output = command.arg(root.join("golden").join(path)).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    import("toy", "sd15/model");
+    assert_eq!(error(&ask(json!({}))), ("model_not_found", "control_model"), "none is installed");
+    import("edges", "controlnet/controlnet/diffusion_pytorch_model.safetensors");
+    let steered = ask(json!({ "control_strength": 1.5 }));
+    assert_is_ref(&steered);
+    let free = ask(json!({ "control_image_path": null }));
+    assert_ne!(steered["$artifact"], free["$artifact"], "it steers");
+    let id = steered["$artifact"].as_str().unwrap();
+    let meta = fs::read_to_string(bench.path("store").join(format!("{id}.meta.json"))).unwrap();
+    assert!(meta.contains("\"controls\""), "the recipe says so: {meta}");
+    let stored = json!({ "control_image_path": null, "control_image_artifact": { "$artifact": id } });
+    assert_is_ref(&ask(stored));
+    for (more, refusal) in [
+        (json!({ "control_model": "nothing" }), ("model_not_found", "control_model")),
+        (json!({ "control_model": "../toy" }), ("model_not_found", "control_model")),
+        (json!({ "control_strength": 3 }), ("invalid_argument", "control_strength")),
+        (json!({ "control_strength": "much" }), ("invalid_argument", "control_strength")),
+        (json!({ "control_kind": "warp" }), ("invalid_argument", "control_kind")),
+        (
+            json!({ "control_image_path": null, "control_strength": 1 }),
+            ("invalid_argument", "control_strength"),
+        ),
+        (json!({ "model": "mock" }), ("model_unsupported", "control_model")),
+    ] {
+        assert_eq!(error(&ask(more.clone())), refusal, "{more}");
+    }
 }
 
 /// C48, C49, C54, C55, C56, C58: the tools of OpenHuman's contract, once they are open.
