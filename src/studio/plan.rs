@@ -179,14 +179,7 @@ impl Plan {
         within("guidance", guidance, 0.0, 100.0)?;
         let guidance_rescale = request.guidance_rescale.unwrap_or(0.0);
         within("guidance_rescale", guidance_rescale, 0.0, 1.0)?;
-        let clip_skip = request.clip_skip.unwrap_or(0);
-        if clip_skip >= card.text_layers {
-            let message = format!(
-                "clip_skip {clip_skip}: the text encoder has {} layers to leave out",
-                card.text_layers - 1
-            );
-            return Err(Error::argument("clip_skip", message));
-        }
+        let clip_skip = clip_skip(request, card)?;
         if request.second_prompt.is_some() && card.text_encoders < 2 {
             return Err(Error::argument("second_prompt", "this model has one text encoder"));
         }
@@ -424,6 +417,17 @@ fn check_lengths(request: &Request) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// How many of the text encoder's last layers are left out.
+fn clip_skip(request: &Request, card: &Card) -> Result<usize> {
+    let skip = request.clip_skip.unwrap_or(0);
+    if skip >= card.text_layers {
+        let message =
+            format!("clip_skip {skip}: the text encoder has {} layers to leave out", card.text_layers - 1);
+        return Err(Error::argument("clip_skip", message));
+    }
+    Ok(skip)
 }
 
 /// Refuses what cannot be read, or not by this model, before any work.
