@@ -21,28 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from checkpoint import checkpoint
+
 ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = ROOT / "benches/sd15"
 STEPS = 5
-
-
-def checkpoint(folder: Path) -> None:
-    """Writes the checkpoint in diffusers' layout, seeded, unless it is there."""
-    if (folder / "model_index.json").exists():
-        return
-    import torch
-    from diffusers import AutoencoderKL, UNet2DConditionModel
-    from transformers import CLIPTextConfig, CLIPTextModel
-
-    torch.manual_seed(0)
-    config = lambda name: json.loads((CONFIGS / f"{name}.json").read_text())
-    unet = UNet2DConditionModel.from_config(config("unet")).half()
-    unet.save_pretrained(folder / "unet")
-    AutoencoderKL.from_config(config("vae")).half().save_pretrained(folder / "vae")
-    CLIPTextModel(CLIPTextConfig(**config("text_encoder"))).half().save_pretrained(folder / "text_encoder")
-    (folder / "scheduler").mkdir(exist_ok=True)
-    (folder / "scheduler/scheduler_config.json").write_text((CONFIGS / "scheduler.json").read_text())
-    (folder / "model_index.json").write_text((CONFIGS / "model_index.json").read_text())
 
 
 def ours(binary: Path, folder: Path, dtype: str, size: int, threads: int) -> dict:
@@ -104,8 +86,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint(folder)
+        checkpoint(folder, "sd15")
         theirs = {f"diffusers {mode}": Theirs(folder, mode, args.size) for mode in args.modes}
         runs: dict = {}
         for _ in range(args.rounds + 1):

@@ -203,7 +203,10 @@ impl Plan {
     }
 
     /// The calls of the walk that lie wholly within the window.
-    fn steered_calls(&self, walk: &Walk) -> Result<std::ops::Range<usize>> {
+    ///
+    /// # Errors
+    /// `invalid_argument` if there are none.
+    pub(super) fn steered_calls(&self, walk: &Walk) -> Result<std::ops::Range<usize>> {
         let visited = walk.visited();
         let (begin, count) = (visited.first().map_or(0, |level| level.step), visited.len());
         let Some([from, to]) = self.control_window else { return Ok(begin..begin + count) };

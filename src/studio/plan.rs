@@ -237,7 +237,7 @@ impl Plan {
             device: engine.device.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
         };
-        plan.walk(card)?;
+        plan.steered_calls(&plan.walk(card)?)?;
         Ok(plan)
     }
 

@@ -228,3 +228,61 @@ fn what_cannot_steer_is_refused() {
     let output = command.output().expect("runs");
     assert_eq!(refused(&output), ("model_unsupported".into(), "control_model".into()));
 }
+
+#[test]
+fn steering_goes_with_edits_changes_blocks_and_several_pictures() {
+    let here = folder();
+    let image = text(&made().join("photo.png"));
+    let model = text(&compact("sdxl/model"));
+    let network = text(&compact("sdxl_controlnet/controlnet"));
+    let lora = format!("{}:0.9", text(&compact("lora_sdxl/kohya.safetensors")));
+    let steered = format!("edges={image}:1.5");
+    let control = ["--control", &steered, "--control-model", &network];
+    let call = |words: &[&str], name: &str| {
+        let mut command = latentia(here.path());
+        command.args(words).args(["--json", "--steps", "2", "--size", "64x64", "-m", &model, "-o", name]);
+        ok(&command.output().expect("runs"));
+        // Several pictures have numbers.
+        let first = if words.contains(&"-n") { name.replace(".png", "-1.png") } else { name.to_owned() };
+        photo(&here.path().join(first))
+    };
+    let generate = |more: &[&[&str]], name: &str| {
+        call(&[&["generate", "a cat", "--seed", "7"], more.concat().as_slice()].concat(), name)
+    };
+    let plain = generate(&[], "plain.png");
+    let alone = generate(&[&control], "alone.png");
+    assert_ne!(plain, alone);
+
+    // Of several pictures each is the one that its seed gives.
+    assert_eq!(generate(&[&control, &["-n", "2"]], "many.png"), alone);
+    let second = photo(&here.path().join("many-2.png"));
+    let next = call(&[&["generate", "a cat", "--seed", "8"], &control[..]].concat(), "next.png");
+    assert_eq!(second, next);
+
+    // A changed model is steered too, and its recipe draws the same again.
+    let changed = generate(&[&control, &["--lora", &lora]], "changed.png");
+    assert_ne!(changed, alone);
+    assert_ne!(changed, generate(&[&["--lora", &lora]], "unsteered.png"));
+    let mut command = latentia(here.path());
+    command.args(["generate", "--from", "changed.png", "-o", "again.png", "--lora", &lora, "-m", &model]);
+    ok(&command.args(control).output().expect("runs"));
+    assert_eq!(photo(&here.path().join("again.png")), changed);
+
+    let blocks = generate(&[&control, &["--quantize", "q8_0"]], "blocks.png");
+    assert_ne!(blocks, generate(&[&["--quantize", "q8_0"]], "blocks-plain.png"));
+
+    // Of an edit only the mask is steered.
+    let mask = here.path().join("mask.png");
+    let half = (0..64 * 64 * 3).map(|i| if (i / 3) % 64 < 32 { 255 } else { 0 }).collect();
+    let half = Picture::new(64, 64, half).expect("a picture");
+    fs::write(&mask, png::encode(&half, &[]).expect("encoded")).expect("written");
+    let mask = text(&mask);
+    let edit = ["edit", "a cat", "--seed", "7", "-i", "plain.png", "--mask", &mask];
+    let unsteered = call(&edit, "edit.png");
+    let edited = call(&[&edit[..], &control].concat(), "edit-steered.png");
+    let row = |picture: &Picture, from: usize| picture.rgb()[3 * from..3 * (from + 32)].to_vec();
+    for y in 0..64 {
+        assert_eq!(row(&edited, 64 * y + 32), row(&plain, 64 * y + 32), "row {y} outside the mask");
+    }
+    assert!((0..64).any(|y| row(&edited, 64 * y) != row(&unsteered, 64 * y)), "the mask is steered");
+}
