@@ -14,7 +14,8 @@ use candle_core::{DType, Device, Tensor};
 use latentia::diffusion::Level;
 use latentia::event::{Cancel, Event, Watch};
 use latentia::family::{Parts, Place, Prompt, recognise};
-use latentia::studio::{DeviceClass, Model, Precision, Request, Studio};
+use latentia::studio::{DeviceClass, Model, Precision, Request, Residency, Studio};
+use latentia::weights::{Application, Lora, synthetic};
 
 struct Counting;
 
@@ -144,4 +145,42 @@ fn a_forecast_says_what_a_picture_takes_within_a_seventh() {
         let ratio = took as f64 / told as f64;
         assert!((0.85..=1.15).contains(&ratio), "{side}: {told} bytes were told and {took} taken");
     }
+}
+
+#[test]
+fn changes_come_and_go_without_the_weights_being_read_again() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut model = sprites(Precision::F32);
+    let network = Parts::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/sprites"), None)
+        .and_then(|parts| parts.weights("unet"))
+        .expect("a network");
+    let module = "mid_block.attentions.0.transformer_blocks.0.attn1.to_q";
+    let width = network.inventory().shape(&format!("{module}.weight")).expect("is there")[0];
+    let here = tempfile::tempdir().expect("a folder");
+    let file = here.path().join("lora.safetensors");
+    let module = format!("lora_unet_{}", module.replace('.', "_"));
+    let matrices = [("lora_down", vec![4, width]), ("lora_up", vec![width, 4])];
+    let matrices = matrices.map(|(name, shape)| (format!("{module}.{name}.weight"), shape));
+    synthetic::save(&file, 1, matrices).expect("saved");
+    let lora = Lora::open(&file).expect("a LoRA");
+    let mut watch = Watch::quiet();
+    let mut opened = |model: &mut Model, worn: &[(Lora, f64)], how: Application| {
+        model.wear(worn, how, &mut watch).expect("fits");
+        assert!(!model.network.is_open());
+        let before = BYTES.load(Ordering::Relaxed);
+        drop(model.network.lease(Residency::Stay).expect("opens"));
+        BYTES.load(Ordering::Relaxed) - before
+    };
+    let before = BYTES.load(Ordering::Relaxed);
+    drop(model.network.lease(Residency::Stay).expect("opens"));
+    let whole = BYTES.load(Ordering::Relaxed) - before;
+    let live = LIVE.load(Ordering::Relaxed);
+    for (how, most) in [(Application::Runtime, 20), (Application::Fused, 8)] {
+        for worn in [&[(lora.clone(), 1.0)][..], &[(lora.clone(), 0.5)], &[]] {
+            let read = opened(&mut model, worn, how);
+            assert!(read < whole / most, "{how:?}: {read} bytes of {whole}");
+        }
+    }
+    let left = LIVE.load(Ordering::Relaxed).saturating_sub(live);
+    assert!(left < whole / 20, "{left} bytes more of {whole}");
 }

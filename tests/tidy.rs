@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["error"],
     &["event", "kernel"],
-    &["weights", "nn", "diffusion", "fetch", "artifact"],
+    &["weights", "diffusion", "fetch", "artifact"],
+    &["nn"],
     &["text", "codec"],
     &["family"],
     &["registry"],

@@ -1,7 +1,6 @@
 //! `AutoencoderKL`: the codec of Stable Diffusion.
 
 use candle_core::{D, DType, Tensor};
-use candle_nn::VarBuilder;
 
 use super::edge::{enter, leave};
 use super::{Codec, Posterior};
@@ -11,8 +10,8 @@ use crate::nn::{
     Attention, AttentionShape, Conv2d, Downsample, GroupNorm, Resnet, ResnetShape, Upsample, Window,
     activation_dtype,
 };
-use crate::weights::Config;
 use crate::weights::Inventory;
+use crate::weights::{Config, VarBuilder};
 
 /// Epsilon of every norm of the autoencoder (`huggingface/diffusers`, `autoencoders/vae.py`).
 const EPS: f64 = 1e-6;

@@ -1,14 +1,13 @@
 //! `AutoencoderTiny` (TAESD): a codec of a few plain convolutions, for previews and small machines.
 
 use candle_core::{DType, Tensor};
-use candle_nn::VarBuilder;
 
 use super::edge::{enter, leave};
 use super::{Codec, Posterior};
 use crate::error::Result;
 use crate::event::Watch;
 use crate::nn::{Activation, Conv2d, Window, activation_dtype, double};
-use crate::weights::Config;
+use crate::weights::{Config, VarBuilder};
 
 /// Sizes of the tiny autoencoder.
 #[derive(Debug, Clone)]
@@ -97,14 +96,14 @@ impl Layer {
 }
 
 /// Reads the layers of a sequence by their running number.
-struct Sequence<'a> {
+struct Sequence {
     layers: Vec<Layer>,
-    vb: VarBuilder<'a>,
+    vb: VarBuilder,
     activation: Activation,
 }
 
-impl<'a> Sequence<'a> {
-    fn here(&self) -> VarBuilder<'a> {
+impl Sequence {
+    fn here(&self) -> VarBuilder {
         self.vb.pp(self.layers.len())
     }
 

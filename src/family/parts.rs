@@ -9,7 +9,9 @@ use candle_core::Tensor;
 use super::contract::{Evidence, Fact};
 use super::control::Control;
 use crate::error::{Code, Error, Result};
-use crate::weights::{Block, Config, Embedded, Embedding, Fit, Folder, Lora, Patch, Single, Weights};
+use crate::weights::{
+    Application, Block, Config, Embedded, Embedding, Fit, Folder, Held, Lora, Patch, Single, Weights,
+};
 
 /// The components of one model.
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct Parts {
     taught: Vec<(String, Embedding)>,
     /// Networks that steer the denoiser.
     controls: Vec<Control>,
+    /// What of it is in memory.
+    held: Held,
 }
 
 /// How the files lie.
@@ -77,6 +81,7 @@ impl Parts {
             patches: BTreeMap::new(),
             taught: Vec::new(),
             controls: Vec::new(),
+            held: Held::default(),
         }
     }
 
@@ -155,11 +160,11 @@ impl Parts {
         if let Some(patch) = self.patches.get(component) {
             weights = weights.patched(patch.clone());
         }
-        match self.blocks {
-            // An autoencoder weighs little, and every pixel shows what it loses.
-            Some(block) if component != "vae" => weights.quantised(block),
-            _ => Ok(weights),
+        // An autoencoder weighs little, and every pixel shows what it loses.
+        if let Some(block) = self.blocks.filter(|_| component != "vae") {
+            weights = weights.quantised(block)?;
         }
+        Ok(weights.held(&self.held, component))
     }
 
     /// The same model with changes of files like LoRA, one after the other, each in its strength; those that it had are
@@ -167,7 +172,7 @@ impl Parts {
     ///
     /// # Errors
     /// `lora_incompatible` naming the file that does not fit.
-    pub fn changed(&self, loras: &[(Lora, f64)]) -> Result<(Self, Vec<Fit>)> {
+    pub fn changed(&self, loras: &[(Lora, f64)], how: Application) -> Result<(Self, Vec<Fit>)> {
         let components = self.components();
         let texts_and_network = components.into_iter().filter(|name| *name != "vae");
         let model =
@@ -177,7 +182,7 @@ impl Parts {
         for (lora, strength) in loras {
             let fit = lora.fit(&model)?;
             for (component, _) in &model {
-                patches.entry(component).or_default().add(component, &fit, *strength);
+                patches.entry(component).or_insert_with(|| Patch::new(how)).add(component, &fit, *strength);
             }
             fits.push(fit);
         }
@@ -237,7 +242,7 @@ impl Parts {
     /// The same, where encoders and denoisers keep their large matrices in blocks of this type.
     #[must_use]
     pub fn quantised(self, to: Block) -> Self {
-        Self { blocks: Some(to), ..self }
+        Self { blocks: Some(to), held: Held::default(), ..self }
     }
 
     /// Which of the components that decide a picture this model has.

@@ -1,11 +1,11 @@
 //! Multi-head attention as a layer.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::Linear;
 use crate::kernel::attention::{self, Heads};
 use crate::kernel::matrix::Precision;
+use crate::weights::VarBuilder;
 
 /// Widths of an attention layer.
 #[derive(Debug, Clone, Copy)]

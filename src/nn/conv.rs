@@ -1,15 +1,16 @@
 //! Convolution as a layer.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
-use super::{Activation, Form, weight};
-use crate::kernel::matrix::{Finish, Weight, Window, conv2d, conv2d_doubled};
+use super::adapted::{Adapted, Form};
+use super::{Activation, precision};
+use crate::kernel::matrix::{Finish, Window};
+use crate::weights::VarBuilder;
 
 /// Two-dimensional convolution plus bias, channels-last.
 #[derive(Debug, Clone)]
 pub struct Conv2d {
-    weight: Weight, // [O, I, K, K]
+    weight: Adapted, // [O, I, K, K]
     window: Window,
 }
 
@@ -32,13 +33,14 @@ impl Conv2d {
         bias: Option<&Tensor>,
     ) -> Result<Self> {
         let shape = [output, input, window.size, window.size];
-        Ok(Self { weight: weight(&shape, bias, Form::Filters(window), vb)?, window })
+        let form = (Form::Filters(window), precision(vb));
+        Ok(Self { weight: Adapted::read(&shape, bias, form, vb)?, window })
     }
 
     /// # Shapes
     /// `x` `[B, H, W, I]` → `[B, H', W', O]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        conv2d(x, &self.weight, self.window, Finish::Plain)
+        self.weight.conv2d(x, self.window, Finish::Plain)
     }
 
     /// The convolution plus what went around it.
@@ -46,7 +48,7 @@ impl Conv2d {
     /// # Shapes
     /// `x` `[B, H, W, I]`, `around` `[B, H', W', O]` → as `around`.
     pub fn forward_add(&self, x: &Tensor, around: &Tensor) -> Result<Tensor> {
-        conv2d(x, &self.weight, self.window, Finish::Add(around))
+        self.weight.conv2d(x, self.window, Finish::Add(around))
     }
 
     /// The convolution plus a signal that all pixels of an image hear.
@@ -54,7 +56,7 @@ impl Conv2d {
     /// # Shapes
     /// `x` `[B, H, W, I]`, `signal` `[B, O]` → `[B, H', W', O]`.
     pub fn forward_told(&self, x: &Tensor, signal: &Tensor) -> Result<Tensor> {
-        conv2d(x, &self.weight, self.window, Finish::PerImage(signal))
+        self.weight.conv2d(x, self.window, Finish::PerImage(signal))
     }
 
     /// The convolution and a function of every number.
@@ -62,7 +64,7 @@ impl Conv2d {
     /// # Shapes
     /// `x` `[B, H, W, I]` → `[B, H', W', O]`.
     pub fn forward_activated(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        conv2d(x, &self.weight, self.window, Finish::Apply(activation))
+        self.weight.conv2d(x, self.window, Finish::Apply(activation))
     }
 
     /// The convolution of the picture at twice its size.
@@ -71,6 +73,6 @@ impl Conv2d {
     /// `x` `[B, H, W, I]` → `[B, h, w, O]` of the picture `[B, h, w, I]`, where `size` is `[h, w]`, 2H or 2H − 1 and 2W or
     /// 2W − 1.
     pub fn forward_doubled(&self, x: &Tensor, size: [usize; 2]) -> Result<Tensor> {
-        conv2d_doubled(x, size, &self.weight, self.window, Finish::Plain)
+        self.weight.conv2d_doubled(x, size, self.window)
     }
 }

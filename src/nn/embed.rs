@@ -1,9 +1,9 @@
 //! How a network hears the time.
 
 use candle_core::{DType, Device, Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::{Activation, Linear, activation_dtype};
+use crate::weights::VarBuilder;
 
 /// The sinusoidal embedding of one number per row.
 ///

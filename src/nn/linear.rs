@@ -1,15 +1,16 @@
 //! A matrix and a bias over the last dimension.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
-use super::{Activation, Form, weight};
-use crate::kernel::matrix::{Finish, Precision, Weight, linear};
+use super::adapted::{Adapted, Form};
+use super::{Activation, precision};
+use crate::kernel::matrix::{Finish, Precision};
+use crate::weights::VarBuilder;
 
 /// y = x·Wᵀ + b.
 #[derive(Debug, Clone)]
 pub struct Linear {
-    weight: Weight, // [O, I]
+    weight: Adapted, // [O, I]
 }
 
 impl Linear {
@@ -19,7 +20,7 @@ impl Linear {
     }
 
     fn of(shape: &[usize], bias: Option<&Tensor>, vb: &VarBuilder) -> Result<Self> {
-        Ok(Self { weight: weight(shape, bias, Form::Matrix, vb)? })
+        Ok(Self { weight: Adapted::read(shape, bias, (Form::Matrix, precision(vb)), vb)? })
     }
 
     /// Reads `weight` `[O, I]`; the bias is zero.
@@ -34,14 +35,15 @@ impl Linear {
 
     /// As [`Self::new`], computed in f32 whatever the weights are in: for maps that cost nothing and decide much.
     pub fn exact(input: usize, output: usize, vb: &VarBuilder) -> Result<Self> {
-        let weight = vb.get((output, input), "weight")?;
-        Ok(Self { weight: Weight::new(&weight, Some(&vb.get(output, "bias")?), Precision::Exact)? })
+        let bias = vb.get(output, "bias")?;
+        let weight = Adapted::read(&[output, input], Some(&bias), (Form::Matrix, Precision::Exact), vb)?;
+        Ok(Self { weight })
     }
 
     /// # Shapes
     /// `x` `[…, I]` → `[…, O]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        linear(x, &self.weight, Finish::Plain)
+        self.weight.linear(x, Finish::Plain)
     }
 
     /// The map plus what went around it.
@@ -49,7 +51,7 @@ impl Linear {
     /// # Shapes
     /// `x` `[…, I]`, `around` `[…, O]` in any grouping → `[…, O]`.
     pub fn forward_add(&self, x: &Tensor, around: &Tensor) -> Result<Tensor> {
-        linear(x, &self.weight, Finish::Add(around))
+        self.weight.linear(x, Finish::Add(around))
     }
 
     /// The map and a function of every number.
@@ -57,7 +59,7 @@ impl Linear {
     /// # Shapes
     /// `x` `[…, I]` → `[…, O]`.
     pub fn forward_activated(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        linear(x, &self.weight, Finish::Apply(activation))
+        self.weight.linear(x, Finish::Apply(activation))
     }
 }
 
@@ -67,19 +69,20 @@ impl Linear {
 /// GEGLU, Shazeer 2020 (arXiv 2002.05202) §2.
 #[derive(Debug, Clone)]
 pub struct Geglu {
-    weight: Weight, // [2·D, I]
+    weight: Adapted, // [2·D, I]
 }
 
 impl Geglu {
     /// Reads `weight` `[2·D, I]` and `bias` `[2·D]`, values before gates.
     pub fn new(input: usize, inner: usize, vb: &VarBuilder) -> Result<Self> {
         let bias = vb.get(2 * inner, "bias")?;
-        Ok(Self { weight: weight(&[2 * inner, input], Some(&bias), Form::Gated, vb)? })
+        let form = (Form::Gated, precision(vb));
+        Ok(Self { weight: Adapted::read(&[2 * inner, input], Some(&bias), form, vb)? })
     }
 
     /// # Shapes
     /// `x` `[…, I]` → `[…, D]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        linear(x, &self.weight, Finish::Geglu)
+        self.weight.linear(x, Finish::Geglu)
     }
 }

@@ -1,10 +1,10 @@
 //! Normalisation layers.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::activation_dtype;
 use crate::kernel;
+use crate::weights::VarBuilder;
 
 /// Group normalisation over a whole picture, channels-last.
 #[derive(Debug, Clone)]

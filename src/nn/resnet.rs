@@ -1,9 +1,9 @@
 //! The residual block that image networks and autoencoders are made of.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::{Conv2d, GroupNorm, Linear, Window};
+use crate::weights::VarBuilder;
 
 /// Sizes of a residual block.
 #[derive(Debug, Clone, Copy)]

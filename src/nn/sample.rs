@@ -1,9 +1,9 @@
 //! Halving and doubling of pictures.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::{Conv2d, Window};
+use crate::weights::VarBuilder;
 
 /// Half the size by a convolution of stride 2.
 #[derive(Debug, Clone)]

@@ -234,7 +234,7 @@ impl Studio {
         model.steer(controls)?;
         let mut loras = request.loras.clone();
         loras.extend(self.named_adapters(&plan)?);
-        model.wear(&open_loras(&loras)?, watch)?;
+        model.wear(&open_loras(&loras)?, plan.lora_application, watch)?;
         plan.loras = model.worn().to_vec();
         model.teach(&request.embeddings)?;
         plan.embeddings = model.learned().to_vec();

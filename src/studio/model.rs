@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::{Card, Conditioner, Control, Denoiser, Needs, Parts, Place, Variant, recognise};
 use crate::registry::kept_on_cpu;
-use crate::weights::{Block, Embedding, Lora};
+use crate::weights::{Application, Block, Embedding, Lora};
 
 /// A recognised model, nothing of it loaded yet.
 pub struct Model {
@@ -36,6 +36,7 @@ pub struct Model {
     engine: Engine,
     digests: Digests,
     worn: Vec<Worn>,
+    applied: Application,
     learned: Vec<Taught>,
     /// Whether its parts stay when a job is done.
     pub(super) keeps: bool,
@@ -237,6 +238,7 @@ impl Model {
             place: at.clone(),
             engine,
             worn: Vec::new(),
+            applied: Application::default(),
             learned: Vec::new(),
             keeps: false,
             steered: Vec::new(),
@@ -244,11 +246,12 @@ impl Model {
     }
 
     /// Puts on these files of changes, and takes off all others. The model's own weights stay as they are; of text
-    /// encoder and network, what is changed or was is read again when it is next needed.
+    /// encoder and network, what is changed or was is read again when it is next needed, except for weights that are in
+    /// memory and that no file changes, or only [beside](Application::Runtime) them.
     ///
     /// # Errors
     /// `lora_incompatible` naming the file that does not fit; the model then wears what it wore.
-    pub fn wear(&mut self, loras: &[(Lora, f64)], watch: &mut Watch<'_>) -> Result<()> {
+    pub fn wear(&mut self, loras: &[(Lora, f64)], how: Application, watch: &mut Watch<'_>) -> Result<()> {
         let worn: Vec<Worn> = loras
             .iter()
             .map(|(lora, scale)| Worn {
@@ -257,10 +260,10 @@ impl Model {
                 scale: *scale,
             })
             .collect();
-        if worn == self.worn {
+        if worn == self.worn && (how == self.applied || worn.is_empty()) {
             return Ok(());
         }
-        let (parts, fits) = self.changed.changed(loras)?;
+        let (parts, fits) = self.changed.changed(loras, how)?;
         for ((lora, _), fit) in loras.iter().zip(&fits) {
             let name = lora.label();
             watch.note(match fit.ignored.as_slice() {
@@ -279,12 +282,12 @@ impl Model {
         self.changed = Arc::new(parts);
         let (text, network) = heard(&self.changed, &self.variant, &self.place);
         if has_text {
-            self.text = text;
+            self.text.succeed_by(text);
         }
         if has_network {
-            self.network = network;
+            self.network.succeed_by(network);
         }
-        self.worn = worn;
+        (self.worn, self.applied) = (worn, how);
         Ok(())
     }
 
@@ -304,7 +307,8 @@ impl Model {
         let steered: Vec<_> = controls.iter().map(|control| control.weights().digest().to_owned()).collect();
         if steered != self.steered {
             self.changed = Arc::new((*self.changed).clone().controlled(controls));
-            (_, self.network) = heard(&self.changed, &self.variant, &self.place);
+            let (_, network) = heard(&self.changed, &self.variant, &self.place);
+            self.network.succeed_by(network);
             self.steered = steered;
         }
         Ok(())
@@ -320,7 +324,8 @@ impl Model {
             return Ok(());
         }
         self.changed = Arc::new(self.changed.taught(words)?);
-        (self.text, _) = heard(&self.changed, &self.variant, &self.place);
+        let (text, _) = heard(&self.changed, &self.variant, &self.place);
+        self.text.succeed_by(text);
         self.learned = learned;
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::family::{Card, Prompt, Task};
 use crate::text::prompt::{Long, Syntax, parse};
+use crate::weights::Application;
 
 /// The recipe of one picture. Nothing is optional that decides a pixel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,9 @@ pub struct Plan {
     /// The files of changes to the weights; absent where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loras: Vec<Worn>,
+    /// How they met the weights; absent where that was left to us.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub lora_application: Application,
     /// The words that it was taught; absent where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub embeddings: Vec<Taught>,
@@ -219,6 +223,7 @@ impl Plan {
             seed: request.seed.unwrap_or(0),
             latents_sha256: None,
             loras: Vec::new(),
+            lora_application: request.lora_application,
             embeddings: Vec::new(),
             span: None,
             refiner: None,

@@ -67,7 +67,7 @@ impl Studio {
         self.steer_again(model, &plan, &sources.controls)?;
         let mut loras = sources.loras.clone();
         loras.extend(self.named_adapters(&plan)?);
-        model.wear(&open_loras(&loras)?, watch)?;
+        model.wear(&open_loras(&loras)?, plan.lora_application, watch)?;
         same_loras(&plan, model)?;
         model.teach(&sources.embeddings)?;
         taught::same(&plan, model)?;

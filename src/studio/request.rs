@@ -9,7 +9,7 @@ use crate::artifact::policy::Policy;
 use crate::artifact::{FILE_BYTES, Photo};
 use crate::error::Result;
 use crate::text::{Long, Syntax};
-use crate::weights::sha256;
+use crate::weights::{Application, sha256};
 
 /// Bytes of a prompt.
 pub(super) const PROMPT_BYTES: usize = 16 << 10;
@@ -57,6 +57,8 @@ pub struct Request {
     pub sizes: Sizes,
     /// Files of changes to the weights, like LoRA, each with its strength; applied one after the other.
     pub loras: Vec<(PathBuf, f64)>,
+    /// How they meet the weights.
+    pub lora_application: Application,
     /// Files of taught words (textual inversion), each with its word, or without where the file says it.
     pub embeddings: Vec<(Option<String>, PathBuf)>,
     /// The share of the walk after which a refiner takes over, where there is one; 0.8 without.

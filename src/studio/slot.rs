@@ -19,12 +19,14 @@ type Opener<T> = Box<dyn Fn() -> Result<Box<T>> + Send + Sync>;
 pub struct Slot<T: ?Sized> {
     open: Opener<T>,
     part: Option<Box<T>>,
+    /// What was open when it was changed, until the next lease: what both have in common need not be read again.
+    before: Option<Box<T>>,
 }
 
 impl<T: ?Sized> Slot<T> {
     /// A part that is not open yet.
     pub fn new(open: impl Fn() -> Result<Box<T>> + Send + Sync + 'static) -> Self {
-        Self { open: Box::new(open), part: None }
+        Self { open: Box::new(open), part: None, before: None }
     }
 
     /// Whether a lease would have to open it.
@@ -34,7 +36,13 @@ impl<T: ?Sized> Slot<T> {
 
     /// Lets the part go.
     pub fn close(&mut self) {
-        self.part = None;
+        (self.part, self.before) = (None, None);
+    }
+
+    /// From now on opens what the other does.
+    pub fn succeed_by(&mut self, other: Self) {
+        self.open = other.open;
+        self.before = self.part.take().or(self.before.take());
     }
 
     /// The part, opened if it is not; when the lease ends it stays or leaves.
@@ -43,7 +51,9 @@ impl<T: ?Sized> Slot<T> {
     /// What opening says.
     pub fn lease(&mut self, residency: Residency) -> Result<Lease<'_, T>> {
         if self.part.is_none() {
-            self.part = Some((self.open)()?);
+            let opened = (self.open)();
+            self.before = None;
+            self.part = Some(opened?);
         }
         Ok(Lease { slot: self, residency })
     }

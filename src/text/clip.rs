@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use candle_core::{DType, IndexOp, Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::{Features, TextEncoder, Tokens};
 use crate::error::{self, Code, Error};
 use crate::nn::{Activation, Heads, LayerNorm, Linear, activation_dtype, attend, heads_of};
-use crate::weights::Config;
 use crate::weights::Inventory;
+use crate::weights::{Config, VarBuilder};
 
 /// Sizes of a text network.
 #[derive(Debug, Clone)]

@@ -9,6 +9,7 @@
 //! [`Folder`] is a model as diffusers saves it, [`Single`] one as its authors did, in one file; both hand out
 //! [`Weights`] in the same names.
 
+mod builder;
 mod config;
 mod decode;
 mod demand;
@@ -27,6 +28,7 @@ mod source;
 pub mod synthetic;
 
 pub use crate::kernel::block::Block;
+pub use builder::{Held, VarBuilder};
 pub use config::{Config, read_json};
 pub use dialect::{Single, TextEncoder, control, vae};
 pub use embedding::Embedding;
@@ -34,5 +36,5 @@ pub use folder::{Component, Embedded, Folder, lone_component, weights_among};
 pub use gguf::Value;
 pub use inventory::{Inventory, Scalar, TensorInfo};
 pub use packing::{FourBit, Nested, Packing, Place, Scale};
-pub use patch::{Fit, Lora, Patch};
+pub use patch::{Application, Fit, Lora, Patch};
 pub use source::{Weights, sha256};

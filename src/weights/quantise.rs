@@ -9,9 +9,6 @@ use super::source::Weights;
 use crate::error::{Code, Error, Result};
 use crate::kernel::block::Block;
 
-/// What the name of a tensor's blocks ends with: beside a tensor in blocks stands another, whose numbers are the bytes
-/// of its blocks behind one of their type.
-pub(super) const BLOCKS: &str = ".blocks";
 /// Tensors of fewer numbers stay as they are: together they weigh nothing, and norms and gates are among them.
 const SMALL: usize = 4096;
 /// Rows that one thread quantises at a time.
@@ -63,6 +60,7 @@ impl Weights {
         }
         let mut this = self.clone();
         this.made = Some(to);
+        this.held = None;
         Ok(this)
     }
 
@@ -79,30 +77,27 @@ impl Weights {
         }
     }
 
-    /// A tensor's blocks, behind one byte of their type's number.
+    /// A tensor's blocks, if it comes in blocks: not where a file's own would have to be changed.
     ///
     /// # Errors
     /// Those of [`Weights::tensor`].
-    pub(super) fn blocks(&self, name: &str, expected: &[usize]) -> Result<Tensor> {
+    pub(super) fn blocks(&self, name: &str, expected: &[usize]) -> Result<Option<(Block, Vec<u8>)>> {
         let found = self.inventory().tensors.get(name).and_then(|info| Some((info, self.block_of(info)?)));
-        let Some((info, block)) = found else {
-            let message = format!("`{}`: tensor `{name}` is not in blocks", self.label());
-            return Err(Error::new(Code::ModelIncompatible, message));
-        };
-        let mut bytes = vec![block.id() as u8];
-        match self.raw(info) {
-            Some(raw) if info.is_quantised() => {
+        let Some((info, block)) = found else { return Ok(None) };
+        let raw = self.raw(info).filter(|_| info.is_quantised());
+        if raw.is_some() && self.is_fused(name) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        match raw {
+            Some(raw) => {
                 self.check(name, expected)?;
                 bytes.extend_from_slice(raw);
                 self.release(info);
             }
-            _ => {
-                let tensor = self.tensor(name, Some(expected), DType::F32, &Device::Cpu)?;
-                made(&tensor, block, &mut bytes)?;
-            }
+            None => made(&self.base(name, expected, DType::F32, &Device::Cpu)?, block, &mut bytes)?,
         }
-        let length = bytes.len();
-        Ok(Tensor::from_vec(bytes, length, &Device::Cpu)?)
+        Ok(Some((block, bytes)))
     }
 }
 
@@ -150,11 +145,9 @@ mod tests {
     /// What the blocks of a tensor say, and their type.
     fn decoded(weights: &Weights, name: &str) -> (Block, Vec<f32>) {
         let shape = weights.inventory().tensors[name].shape.clone();
-        let bytes =
-            weights.blocks(name, &shape).and_then(|bytes| Ok(bytes.to_vec1::<u8>()?)).expect("blocks");
-        let block = Block::of(u32::from(bytes[0])).expect("a type");
+        let (block, bytes) = weights.blocks(name, &shape).expect("blocks").expect("in blocks");
         let mut numbers = vec![0f32; shape.iter().product()];
-        assert!(block.decode(&bytes[1..], &mut numbers, |number| number));
+        assert!(block.decode(&bytes, &mut numbers, |number| number));
         (block, numbers)
     }
 
@@ -189,7 +182,7 @@ mod tests {
                 assert!(worst > 0.0, "{wanted:?} {name}: nothing was rounded");
             }
         }
-        assert!(weights.blocks("a.weight", &[80, 64]).is_err(), "nobody asked for blocks");
+        assert!(weights.blocks("a.weight", &[80, 64]).expect("reads").is_none(), "nobody asked for blocks");
         let small = weights.quantised(Block::Q8_0).expect("is made");
         assert!(small.blocks("a.weight", &[64, 80]).is_err(), "another shape");
         let unmade = weights.quantised(Block::Iq4Nl).expect_err("is only read");

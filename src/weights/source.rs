@@ -1,7 +1,7 @@
 //! Weights: the bytes behind an [`Inventory`], handed out as tensors one by one.
 //!
 //! Files are memory-mapped and stay so; a tensor is converted when a network asks for it, and only then does it cost
-//! memory. A network's loader asks through candle's `VarBuilder`, whose errors carry ours: [`Error`]'s `From` unpacks them.
+//! memory. A network's loader asks through a [`VarBuilder`].
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -10,19 +10,17 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use candle_core::{DType, Device, Shape, Tensor};
-use candle_nn::VarBuilder;
-use candle_nn::var_builder::SimpleBackend;
+use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::builder::{Held, VarBuilder};
 use super::config::read_json;
 use super::inventory::{Inventory, TensorInfo, too_many};
 use super::patch::Patch;
-use super::quantise::BLOCKS;
 use super::{decode, gguf, limits, packing, safetensors, synthetic};
 use crate::error::{Code, Error, Result};
 use crate::kernel::block::Block;
@@ -41,6 +39,8 @@ pub struct Weights {
     asked: Arc<Mutex<HashSet<String>>>,
     /// What is added to tensors as they are handed out.
     patch: Option<Arc<Patch>>,
+    /// Where it is known which of them are in memory, and under which component's name.
+    pub(super) held: Option<(Held, Arc<str>)>,
     /// What matrices are made into for those who ask for blocks.
     pub(super) made: Option<Block>,
 }
@@ -256,6 +256,7 @@ impl Weights {
             label: label.into(),
             asked: Arc::default(),
             patch: None,
+            held: None,
             made: None,
         }
     }
@@ -267,9 +268,15 @@ impl Weights {
         Self { patch, asked: Arc::default(), ..self.clone() }
     }
 
+    /// The same weights of a model's component, of which layers share what is in memory.
+    #[must_use]
+    pub fn held(self, held: &Held, component: &str) -> Self {
+        Self { held: Some((held.clone(), component.into())), ..self }
+    }
+
     /// The same files, seen through other names and shapes; keeps its own account of what was asked for.
     pub(super) fn view(&self, inventory: Inventory) -> Self {
-        Self { inventory: Arc::new(inventory), asked: Arc::default(), ..self.clone() }
+        Self { inventory: Arc::new(inventory), asked: Arc::default(), held: None, ..self.clone() }
     }
 
     /// What is there.
@@ -297,11 +304,9 @@ impl Weights {
         files.iter().filter(|file| gguf::is_gguf(file)).find_map(|file| gguf::value(file, key))
     }
 
-    /// Hands the tensors to networks, converted to `dtype` on `device` when asked for.
-    ///
-    /// Shapes must agree exactly. Errors come out as candle's and carry ours: [`Error`]'s `From` unpacks them.
-    pub fn var_builder(&self, dtype: DType, device: &Device) -> VarBuilder<'static> {
-        VarBuilder::from_backend(Box::new(Reader(self.clone())), dtype, device.clone())
+    /// Where a network's layers find their tensors, converted to `dtype` on `device` when asked for.
+    pub fn var_builder(&self, dtype: DType, device: &Device) -> VarBuilder {
+        VarBuilder::new(self.clone(), dtype, device.clone())
     }
 
     /// One tensor, converted.
@@ -323,6 +328,31 @@ impl Weights {
             }
             None => self.plain(name, expected, dtype, device),
         }
+    }
+
+    /// One tensor without what is added to its product at run time.
+    pub(super) fn base(
+        &self,
+        name: &str,
+        expected: &[usize],
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Tensor> {
+        match self.patch_beside(name) {
+            Some(_) => self.plain(name, Some(expected), dtype, device),
+            None => self.tensor(name, Some(expected), dtype, device),
+        }
+    }
+
+    /// The changes to a tensor that are added to its product at run time, where all of them are.
+    pub(super) fn patch_beside(&self, name: &str) -> Option<&Patch> {
+        let in_blocks = || self.inventory.tensors.get(name).is_some_and(|info| self.block_of(info).is_some());
+        self.patch.as_deref().filter(|patch| patch.is_beside(name, in_blocks))
+    }
+
+    /// Whether a layer's tensor has changes in it.
+    pub(super) fn is_fused(&self, name: &str) -> bool {
+        self.patch.as_ref().is_some_and(|patch| patch.changes(name)) && self.patch_beside(name).is_none()
     }
 
     /// A tensor as the file has it.
@@ -430,39 +460,4 @@ fn shard_index(bytes: &[u8], label: &str) -> Result<Vec<(String, String)>> {
 pub(super) fn is_plain(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && name.chars().all(fits)
-}
-
-/// Candle's side of [`Weights`].
-struct Reader(Weights);
-
-impl SimpleBackend for Reader {
-    fn get(
-        &self,
-        shape: Shape,
-        name: &str,
-        _: candle_nn::Init,
-        dtype: DType,
-        device: &Device,
-    ) -> candle_core::Result<Tensor> {
-        match name.strip_suffix(BLOCKS) {
-            Some(name) => self.0.blocks(name, shape.dims()),
-            None => self.0.tensor(name, Some(shape.dims()), dtype, device),
-        }
-        .map_err(Into::into)
-    }
-
-    fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
-        self.0.tensor(name, None, dtype, device).map_err(Into::into)
-    }
-
-    fn contains_tensor(&self, name: &str) -> bool {
-        let tensors = &self.0.inventory.tensors;
-        // Blocks of a file cannot be changed; what is changed comes in numbers.
-        let stays = |name: &str| self.0.patch.as_ref().is_none_or(|patch| !patch.changes(name));
-        let in_blocks = |name: &str| {
-            let info = tensors.get(name);
-            info.is_some_and(|info| self.0.block_of(info).is_some() && (stays(name) || !info.is_quantised()))
-        };
-        self.0.inventory.has(name) || name.strip_suffix(BLOCKS).is_some_and(in_blocks)
-    }
 }

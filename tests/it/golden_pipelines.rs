@@ -10,7 +10,7 @@ use latentia::family::Parts;
 use latentia::family::ldm::config::UnetConfig;
 use latentia::family::ldm::{Heard, Unet, tokenizer};
 use latentia::text::{ClipConfig, ClipText, TextEncoder};
-use latentia::weights::{Config, Folder, Lora, Weights};
+use latentia::weights::{Application, Config, Folder, Lora, Weights};
 
 use crate::fixtures;
 use crate::golden::{Account, Case, Outcome, cases, close, distance, name};
@@ -112,7 +112,7 @@ fn case(folder: &Path) -> Option<Fared> {
 fn stages(case: &Case) -> Outcome {
     let path = case.path("model").ok_or("no model")?;
     let plain = Parts::open(&path, None).map_err(said)?;
-    let parts = plain.changed(&loras(case)?).map_err(said)?.0;
+    let parts = plain.changed(&loras(case)?, Application::Fused).map_err(said)?.0;
     let told = text(case, &parts)?;
     schedule(case)?;
     steps(case)?;

@@ -10,7 +10,7 @@ use latentia::studio::{
     Canvas, ControlPicture, DeviceClass, Edit, Given, Model, Plan, Precision, Request, Residency, Seen,
     Sizes, Start, control_maps, encode, render,
 };
-use latentia::weights::Lora;
+use latentia::weights::{Application, Lora};
 
 use crate::golden::{Case, Outcome, close};
 use crate::golden_control;
@@ -100,8 +100,15 @@ fn span(case: &Case) -> Option<[f64; 2]> {
     from.or(to).map(|_| [from.unwrap_or(0.0), to.unwrap_or(1.0)])
 }
 
-/// Every picture of a case, from its words to its bytes.
+/// Every picture of a case, from its words to its bytes; with files of changes in the weights, and beside them.
 pub(crate) fn whole(case: &Case, parts: Parts, loras: &[(PathBuf, f64)]) -> Outcome {
+    if !loras.is_empty() {
+        drawn(case, parts.clone(), (loras, Application::Runtime))?;
+    }
+    drawn(case, parts, (loras, Application::Fused))
+}
+
+fn drawn(case: &Case, parts: Parts, (loras, how): (&[(PathBuf, f64)], Application)) -> Outcome {
     let mut model = Model::from_parts(parts, "golden", DeviceClass::Cpu, Precision::F32).map_err(said)?;
     // A refiner goes on from latents that are given as a picture.
     let latents = case.tensor("latents").or_else(|| case.tensor("image"));
@@ -113,7 +120,7 @@ pub(crate) fn whole(case: &Case, parts: Parts, loras: &[(PathBuf, f64)]) -> Outc
         let worn =
             worn.collect::<Result<Vec<_>, _>>().map_err(|error: latentia::error::Error| said(error))?;
         model.steer(golden_control::open(case)?.into_iter().collect()).map_err(said)?;
-        model.wear(&worn, &mut watch).map_err(said)?;
+        model.wear(&worn, how, &mut watch).map_err(said)?;
         let engine = model.engine().clone();
         let mut card = model.card().clone();
         if span(case).is_some() {

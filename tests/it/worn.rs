@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use latentia::artifact::{Photo, Picture};
 use latentia::error::{Code, Result};
 use latentia::event::Watch;
 use latentia::studio::{DeviceClass, Model, Precision, Request, Residency, Studio};
-use latentia::weights::{Embedding, Lora, sha256, synthetic};
+use latentia::weights::{Application, Embedding, Lora, sha256, synthetic};
 use serde_json::Value;
 
 use crate::fixtures;
@@ -86,7 +87,7 @@ fn what_a_change_does_not_touch_stays_open() {
         drop(model.text.lease(Residency::Stay).expect("opens"));
         drop(model.network.lease(Residency::Stay).expect("opens"));
         drop(model.codec.lease(Residency::Stay).expect("opens"));
-        model.wear(worn, &mut watch).expect("fits");
+        model.wear(worn, Application::Auto, &mut watch).expect("fits");
         [model.text.is_open(), model.network.is_open(), model.codec.is_open()]
     };
     let is = |lora: &Lora, strength: f64| vec![(lora.clone(), strength)];
@@ -113,6 +114,49 @@ fn generate(folder: &Path, arguments: &[&str]) -> Output {
 fn answer(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     serde_json::from_str(text.lines().last().unwrap_or("")).unwrap_or_else(|_| panic!("no object: {text}"))
+}
+
+#[test]
+fn changes_at_run_time_draw_what_changes_in_the_weights_draw() {
+    let here = tempfile::tempdir().expect("a folder");
+    let model = sdxl();
+    let model = model.to_str().expect("UTF-8");
+    let lora = format!("{}:0.9", fixtures::compact().join("lora_sdxl/kohya.safetensors").display());
+    let drawn = |name: &str, more: &[&str]| {
+        let arguments = ["a cat", "-m", model, "--steps", "2", "--size", "64x64", "-o", name];
+        let output = generate(here.path(), &[&arguments[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let recipe = answer(&output)["images"][0]["recipe"].clone();
+        let bytes = fs::read(here.path().join(name)).expect("written");
+        (Photo::read(&bytes).expect("a picture").picture, recipe)
+    };
+    let apart = |one: &Picture, other: &Picture| {
+        let pairs = one.rgb().iter().zip(other.rgb());
+        pairs.map(|(one, other)| one.abs_diff(*other)).max().unwrap_or(0)
+    };
+    let with = |mode: &'static str| ["--lora", &lora, "--lora-mode", mode].map(str::to_owned);
+    let drawn_with = |name: &str, mode: &'static str, more: &[&str]| {
+        let words = with(mode);
+        drawn(name, &[&words.iter().map(String::as_str).collect::<Vec<_>>()[..], more].concat())
+    };
+    let (plain, _) = drawn("plain.png", &[]);
+    let (fused, _) = drawn_with("fused.png", "fused", &[]);
+    let (beside, recipe) = drawn_with("beside.png", "runtime", &[]);
+    assert_eq!(recipe["lora_application"], "runtime");
+    assert!(apart(&fused, &beside) <= 1, "{}", apart(&fused, &beside));
+    assert!(apart(&fused, &plain) > 4, "{}", apart(&fused, &plain));
+
+    // The recipe is enough to do it the same way again.
+    let again = ["--from", "beside.png", "-o", "again.png", "-m", model, "--lora", &lora];
+    assert!(generate(here.path(), &again).status.success());
+    let read = |name: &str| fs::read(here.path().join(name)).expect("written");
+    assert_eq!(read("again.png"), read("beside.png"));
+
+    // Blocks stay what they are where nothing else is said.
+    let (auto, _) = drawn_with("auto.png", "auto", &["--quantize", "q8_0"]);
+    let (blocks, _) = drawn_with("blocks.png", "runtime", &["--quantize", "q8_0"]);
+    assert_eq!(auto, blocks);
+    assert!(apart(&blocks, &fused) <= 24, "{}", apart(&blocks, &fused));
 }
 
 #[test]

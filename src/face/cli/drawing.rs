@@ -20,7 +20,7 @@ use crate::studio::{
     DeviceClass, Edit, Model, Phase, Picture, Plan, Precision, Request, Sources, Studio, Tiling,
 };
 use crate::text::{Long, Syntax};
-use crate::weights::{Block, sha256};
+use crate::weights::{Application, Block, sha256};
 
 /// The arguments of every command that draws.
 #[derive(Debug, Args)]
@@ -82,6 +82,9 @@ pub(super) struct Drawing {
     /// A file of changes to the weights, such as a LoRA, with its strength; may be repeated.
     #[arg(long = "lora", value_name = "FILE[:SCALE]", value_parser = read_lora)]
     loras: Vec<(PathBuf, f64)>,
+    /// Whether changes are added to the weights, or at run time to what comes of them. [default: auto]
+    #[arg(long, value_name = "HOW", value_enum, conflicts_with = "from")]
+    lora_mode: Option<LoraModeArg>,
     /// A file of a word that the model is taught (textual inversion), with the word; may be repeated.
     #[arg(long = "embedding", value_name = "[WORD=]FILE", value_parser = read_embedding)]
     embeddings: Vec<(Option<String>, PathBuf)>,
@@ -161,6 +164,17 @@ impl DeviceArg {
 enum SyntaxArg {
     Plain,
     A1111,
+}
+
+/// How files of changes meet the weights, as it is typed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LoraModeArg {
+    /// In the weights; at run time where those are kept in blocks.
+    Auto,
+    /// In the weights, as they are read.
+    Fused,
+    /// Beside the weights, which stay as they are.
+    Runtime,
 }
 
 /// What becomes of long prompts, as it is typed.
@@ -471,6 +485,11 @@ impl Drawing {
             },
             sizes: self.sizes.sizes(),
             loras: self.loras.clone(),
+            lora_application: match self.lora_mode {
+                Some(LoraModeArg::Fused) => Application::Fused,
+                Some(LoraModeArg::Runtime) => Application::Runtime,
+                Some(LoraModeArg::Auto) | None => Application::Auto,
+            },
             embeddings: self.embeddings.clone(),
             refiner_from: self.refiner.as_ref().map(|_| self.refiner_from.unwrap_or(0.8)),
             edit: None,

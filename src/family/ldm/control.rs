@@ -1,7 +1,6 @@
 //! Control networks (`ControlNetModel`): a second way down that sees a picture and adds to what the U-net hands up.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::config::UnetConfig;
 use super::trunk::{Heard, Reader, Trunk};
@@ -9,7 +8,7 @@ use super::unet::Residuals;
 use crate::error::{self, Code, Error};
 use crate::event::Watch;
 use crate::nn::{Activation, Conv2d, Linear, Window};
-use crate::weights::{Config, Inventory};
+use crate::weights::{Config, Inventory, VarBuilder};
 
 /// Sizes of a control network.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,9 @@
 //! The transformer between residual blocks: pixels attend to each other, then to the text.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 
 use crate::nn::{Attention, AttentionShape, Geglu, GroupNorm, KeyValue, LayerNorm, Linear};
+use crate::weights::VarBuilder;
 
 /// Epsilon of the group norm (`huggingface/diffusers`, `transformers/transformer_2d.py`).
 const GROUP_EPS: f64 = 1e-6;

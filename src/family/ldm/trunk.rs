@@ -1,7 +1,6 @@
 //! What the U-net and its control networks have in common: the way in, the way down, the middle.
 
 use candle_core::{DType, Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::config::{Level, UnetConfig};
 use super::transformer::{Told, Transformer, TransformerShape};
@@ -10,6 +9,7 @@ use crate::event::Watch;
 use crate::nn::{
     Conv2d, Downsample, KeyValue, Resnet, ResnetShape, TimeEmbedding, Window, activation_dtype, sinusoid,
 };
+use crate::weights::VarBuilder;
 
 /// A residual block and the transformer that may follow it.
 pub(super) struct Layer {

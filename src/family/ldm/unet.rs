@@ -1,13 +1,13 @@
 //! The U-shaped denoiser of Stable Diffusion (`UNet2DConditionModel`).
 
 use candle_core::{DType, Result, Tensor};
-use candle_nn::VarBuilder;
 
 use super::config::UnetConfig;
 use super::trunk::{Heard, Layer, Reader, Trunk};
 use crate::error;
 use crate::event::Watch;
 use crate::nn::{Conv2d, GroupNorm, Upsample, Window};
+use crate::weights::VarBuilder;
 
 /// The network.
 pub struct Unet {

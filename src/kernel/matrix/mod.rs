@@ -32,7 +32,7 @@ pub use cpu::Engine;
 pub use finish::Activation;
 pub(in crate::kernel) use half::{Half, largest, widen};
 pub(in crate::kernel) use weight::{BLOCK, Row};
-pub use weight::{Precision, Weight, packed_bytes};
+pub use weight::{Kept, Precision, Weight, packed_bytes};
 pub use window::Window;
 
 use ::half::{bf16, f16};

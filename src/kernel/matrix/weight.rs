@@ -5,7 +5,7 @@
 //! kernel row of a convolution is one stretch, since the taps beside each other are neighbours in a channels-last
 //! picture too.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use candle_core::{DType, Result, Tensor};
 use half::{bf16, f16};
@@ -25,7 +25,7 @@ pub(in crate::kernel) const BLOCK: usize = 32;
 const PLACED: usize = 960 * 640;
 
 /// How a product is computed on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// Products and sums in f32.
     #[default]
@@ -58,6 +58,20 @@ pub(in crate::kernel) struct Row<T>(pub(in crate::kernel) [T; WIDTH]);
 pub struct Weight {
     pub(super) store: Arc<Store>,
     pub(super) sizes: Sizes,
+}
+
+/// A weight that lasts as long as somebody else has it.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    store: Weak<Store>,
+    sizes: Sizes,
+}
+
+impl Kept {
+    /// The weight, if somebody still has it.
+    pub fn get(&self) -> Option<Weight> {
+        Some(Weight { store: self.store.upgrade()?, sizes: self.sizes })
+    }
 }
 
 /// Bytes that a weight of this shape takes once it is packed, `[O, I]` or `[O, I, K, K]`; `None` for other shapes.
@@ -234,6 +248,11 @@ impl Weight {
             Store::Blocks(blocks)
         };
         Ok(Self { store: Arc::new(store), sizes })
+    }
+
+    /// The same for those who do not keep it.
+    pub fn kept(&self) -> Kept {
+        Kept { store: Arc::downgrade(&self.store), sizes: self.sizes }
     }
 
     /// Channels of the result.

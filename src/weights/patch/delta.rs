@@ -127,6 +127,26 @@ impl Delta {
         self.finite(changed)
     }
 
+    /// Whether the change of the weight is a product of two matrices and nothing else.
+    pub(super) fn is_low_rank(&self) -> bool {
+        let factors = [Role::Down, Role::Up, Role::Alpha, Role::UpBias, Role::BiasDifference];
+        // Rows and ranks alone: an upper matrix with a kernel of its own is none.
+        let up = self.shape(Role::Up).is_some_and(|up| up.iter().skip(2).all(|side| *side == 1));
+        up && self.names.keys().all(|role| factors.contains(role))
+    }
+
+    /// The two matrices of a change to a weight of this shape, the second in the given strength.
+    ///
+    /// # Shapes
+    /// `[R, I, …]`, `[O, R]`.
+    pub(super) fn pair(&self, base: &[usize], strength: f64) -> Result<[Tensor; 2]> {
+        let (down, up) = (self.get(Role::Down)?, self.get(Role::Up)?);
+        let rank = down.dim(0)?;
+        let up = (up.reshape((base[0], rank))? * (self.scale(rank)? * strength))?;
+        let shape: Vec<usize> = std::iter::once(rank).chain(base[1..].iter().copied()).collect();
+        Ok([self.finite(down.reshape(shape)?)?, self.finite(up)?])
+    }
+
     /// The bias with the change in the given strength.
     pub(super) fn apply_to_bias(&self, base: &Tensor, strength: f64) -> Result<Tensor> {
         let mut bias = base.clone();

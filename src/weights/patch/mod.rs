@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::inventory::Inventory;
@@ -139,16 +140,38 @@ fn noted(inventory: &Inventory, component: &str) -> Noted {
     }
 }
 
+/// How changes meet the weights that they change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Application {
+    /// In the weights; beside those that are kept in blocks of small integers, which would have to be made anew.
+    #[default]
+    Auto,
+    /// In the weights, as they are read: nothing to do at run time.
+    Fused,
+    /// Beside the weights, which stay as they are: two small products more for each, and files are changed in no time.
+    /// What is no product of two matrices is in the weights all the same.
+    Runtime,
+}
+
 /// All changes to one component, by the names of its tensors.
 #[derive(Debug, Clone, Default)]
-pub struct Patch(BTreeMap<String, Vec<(Arc<Delta>, f64)>>);
+pub struct Patch {
+    changes: BTreeMap<String, Vec<(Arc<Delta>, f64)>>,
+    application: Application,
+}
 
 impl Patch {
+    /// No changes so far.
+    pub fn new(application: Application) -> Self {
+        Self { changes: BTreeMap::new(), application }
+    }
+
     /// Adds what a fitted file changes in a component, in the given strength, after what is there.
     pub fn add(&mut self, component: &str, fit: &Fit, strength: f64) {
         for (target, delta) in fit.changes.iter().filter(|(target, _)| target.component == component) {
             let mut change = |last: &str| {
-                let changes = self.0.entry(format!("{}.{last}", target.module)).or_default();
+                let changes = self.changes.entry(format!("{}.{last}", target.module)).or_default();
                 changes.push((Arc::clone(delta), strength));
             };
             if delta.has_weight() {
@@ -162,17 +185,17 @@ impl Patch {
 
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.changes.is_empty()
     }
 
     /// Whether it changes a tensor.
     pub(super) fn changes(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.changes.contains_key(name)
     }
 
     /// A tensor with its changes.
     pub(super) fn apply(&self, name: &str, mut base: Tensor) -> Result<Tensor> {
-        for (delta, strength) in self.0.get(name).into_iter().flatten() {
+        for (delta, strength) in self.changes.get(name).into_iter().flatten() {
             base = if name.strip_suffix(".bias").is_some() {
                 delta.apply_to_bias(&base, *strength)?
             } else {
@@ -180,5 +203,25 @@ impl Patch {
             };
         }
         Ok(base)
+    }
+
+    /// Whether what is added to a tensor is added to its product instead.
+    pub(super) fn is_beside(&self, name: &str, in_blocks: impl Fn() -> bool) -> bool {
+        let Some(changes) = self.changes.get(name) else { return false };
+        let wanted = match self.application {
+            Application::Auto => in_blocks(),
+            Application::Fused => false,
+            Application::Runtime => true,
+        };
+        wanted && changes.iter().all(|(delta, _)| delta.is_low_rank())
+    }
+
+    /// The changes to a tensor of this shape as pairs of matrices: down, and up in its strength.
+    ///
+    /// # Shapes
+    /// `[R, I, …]`, `[O, R]`.
+    pub(super) fn beside(&self, name: &str, shape: &[usize]) -> Result<Vec<[Tensor; 2]>> {
+        let changes = self.changes.get(name).into_iter().flatten();
+        changes.map(|(delta, strength)| delta.pair(shape, *strength)).collect()
     }
 }
